@@ -37,7 +37,7 @@ func (in *input) policies() (all []workload) {
 	m.readGateways(kindIstioGateway)
 	m.readRoutes(kindHTTPRoute)
 	m.readRoutes(kindGRPCRoute)
-	m.readVirtualServices()
+	m.readRoutes(kindVirtualService)
 	var policies []*policy
 	for _, o := range in.of(kindPolicy) {
 		p := in.readPolicy(o)
@@ -52,8 +52,8 @@ func (in *input) policies() (all []workload) {
 	for _, p := range policies {
 		p.report(in)
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.workloads)) {
-		all = append(all, *m.workloads[name])
+	for _, w := range m.workloads {
+		all = append(all, *w)
 	}
 	return all
 }
@@ -134,21 +134,20 @@ func (in *input) granted(p *policy, t target) bool {
 func (m *mesh) assign(p *policy, t target) {
 	key, whole := t.String(), t
 	whole.section = ""
-	problem, isNamed := m.problems[key]
 	wholeProblem, isInInput := m.problems[whole.String()]
-	if !isNamed {
-		problem = "is not in the input: the object has no listener, server or rule with this name; write one of its names"
-	}
-	if !isInInput {
-		problem = "is not in the input; add its file, or write --selector with the labels of the gateway's pods"
+	problem, isNamed := m.problems[key]
+	if problem = cmp.Or(wholeProblem, problem); !isInInput {
+		problem = "it is not in the input; add its file, or write --selector with the labels of the gateway's pods"
+	} else if problem == "" && !isNamed {
+		problem = "the object has no listener, server or rule with this name; write one of its names"
 	}
 	switch other := m.attached[key]; {
 	case !isInInput && len(m.Selector) > 0:
 		w := labelledGateway(t.at, rootNamespace, m.Selector)
 		m.put(&w, p, list{applyTo: wholeConfiguration, limits: p.limits}, "all routes")
 		p.note("%s is not in the input: the limits are for all routes of the pods that --selector names", t)
-	case cmp.Or(wholeProblem, problem) != "" && p.isLimit:
-		m.refuse(t.at, "%s %s", t, cmp.Or(wholeProblem, problem))
+	case problem != "" && p.isLimit:
+		m.refuse(t.at, "%s cannot have limits: %s", t, problem)
 	case p.merge != "" && strings.HasPrefix(t.kind, "Gateway."):
 		m.refuse(t.at, "mergeType needs a route as target; remove mergeType")
 	case other != nil && other != p && (p.isLimit || other.isLimit):
@@ -188,13 +187,13 @@ func (m *mesh) place(g *gateway) {
 
 // placeRule puts the limits of a route's rule at its place in a virtual host, if the rule or its route has a policy.
 func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *policy) {
-	p := cmp.Or(m.policyOf(rule.route.object, rule.section), m.policyOf(rule.route.object, ""))
+	p := cmp.Or(m.policyOf(rule.route, rule.section), m.policyOf(rule.route, ""))
 	limits := p.over(parent)
 	isLimited := len(limits)+len(parent.over(nil)) > 0
+	if rule.dead != "" && isLimited {
+		cmp.Or(p, parent).note("the rule at %s has no limits: %s", rule.at.position(), rule.dead)
+	}
 	if rule.dead != "" {
-		if isLimited {
-			cmp.Or(p, parent).note("the rule at %s has no limits: %s", rule.at.position(), rule.dead)
-		}
 		return
 	}
 	perRoute := slices.ContainsFunc(limits, func(l limit) bool { return len(l.entries) > 0 && l.entries[0].key == "host" })
@@ -206,11 +205,11 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 	if names[0] == "" && (perRoute || p != nil && isLimited) {
 		m.refuse(rule.at, "the http has no name, so that its route can have no limits of its own; write name:")
 	}
+	content := ""
+	if isLimited {
+		content = rule.at.position().String()
+	}
 	for _, name := range names {
-		content := ""
-		if isLimited {
-			content = rule.at.position().String()
-		}
 		m.claim(fmt.Sprint("name", g.workload.fullName(), host, name), content, rule.at, "virtual host %s has another route "+
 			"with the name %s, so that the two would have the same limits and counters; rename one", host, name)
 		if p != nil && isLimited {

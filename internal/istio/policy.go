@@ -1,6 +1,7 @@
 package istio
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -24,12 +25,13 @@ type policy struct {
 
 // over returns the limits of a route whose policy is p, at a listener whose policy is parent. Both may be nil.
 func (p *policy) over(parent *policy) []limit {
-	switch {
-	case p == nil && parent == nil:
-		return nil
-	case p == nil:
+	if parent == nil {
+		parent = &policy{}
+	}
+	if p == nil {
 		return parent.limits
-	case p.merge == "" || parent == nil || p.merge == "JSONMerge" && len(p.limits) > 0:
+	}
+	if p.merge == "" || p.merge == "JSONMerge" && len(p.limits) > 0 {
 		return p.limits
 	}
 	return slices.Concat(parent.limits, p.limits)
@@ -53,14 +55,11 @@ func (in *input) readPolicy(o *object) *policy {
 		}
 	})
 	in.only(rateLimit, "rateLimit", "type", "global", "local")
-	global := rateLimit.get("global")
+	global, local := rateLimit.get("global"), rateLimit.get("local")
 	in.only(global, "global", "rules")
-	switch kind := in.oneOf(rateLimit, "type", "Global", "Local"); {
-	case kind == "Local" || rateLimit.get("local").exists():
-		in.refuse(rateLimit, "each Envoy counts local limits alone, without Weir; write global, or an EnvoyFilter with "+
+	if kind := in.oneOf(rateLimit, "type", "Global", "Local"); local.exists() || kind != "" && !global.exists() {
+		in.refuse(rateLimit, "Weir counts global limits; write global with rules, and for limits per Envoy an EnvoyFilter with "+
 			"envoy.filters.http.local_ratelimit")
-	case kind != "" && !global.exists():
-		in.refuse(rateLimit, "type Global needs the field global; write global with rules")
 	}
 	for i, n := range in.list(global.get("rules"), "rules") {
 		in.readRule(p, i, n)
@@ -76,10 +75,7 @@ func (in *input) readPolicy(o *object) *policy {
 func (in *input) readRule(p *policy, index int, n node) {
 	in.only(n, "a rule", "clientSelectors", "limit", "cost", "shared", "shadowMode", "xRateLimitHeaders")
 	value, cost := n.get("limit"), n.get("cost")
-	in.only(value, "limit", "requests", "unit", "fromMetadata")
-	if from := value.get("fromMetadata"); from.exists() {
-		in.refuse(from, "Istio has no filter that writes the metadata of fromMetadata; write requests and unit")
-	}
+	in.only(value, "a limit of Weir", "requests", "unit")
 	l := limit{
 		rule:       fmt.Sprintf("%s/%s/%d", p.namespace, p.name, index),
 		unit:       strings.ToLower(in.oneOf(value, "unit", "Second", "Minute", "Hour", "Day", "Week", "Month", "Year")),
@@ -111,15 +107,11 @@ func (in *input) readRule(p *policy, index int, n node) {
 
 // cost returns hits_addend of a cost, or nil if there is no cost.
 func (in *input) cost(p *policy, n node) any {
-	in.only(n, "a cost", "from", "number", "metadata")
 	if !n.exists() {
 		return nil
 	}
-	if in.oneOf(n, "from", "Number", "Metadata") == "Metadata" || n.get("metadata").exists() {
-		in.refuse(n, "Istio has no filter that writes the metadata, and requests without it would pass unlimited; "+
-			"write from: Number and number")
-		return nil
-	}
+	in.only(n, "a cost in Istio, where no filter writes metadata,", "from", "number")
+	in.oneOf(n, "from", "Number")
 	hits := in.number(n, "number", 1e9)
 	if hits == 0 {
 		p.note("a cost of 0 charges nothing: start Weir with --allow-peek-at-limit")
@@ -131,6 +123,7 @@ func (in *input) cost(p *policy, n node) any {
 type matchKind struct {
 	field  string
 	header string   // the header that it compares; empty if each match has a name
+	names  []string // of a match's fields
 	types  []string // the first is the default
 	actions
 }
@@ -140,16 +133,15 @@ type actions struct{ match, matchers, distinct, name, prefix string }
 
 var (
 	ofHeaders  = actions{"header_value_match", "headers", "request_headers", "header_name", "header:"}
-	ofQuery    = actions{queryMatch, "query_parameters", "query_parameters", "query_parameter_name", "query:"}
+	ofQuery    = actions{"query_parameter_value_match", "query_parameters", "query_parameters", "query_parameter_name", "query:"}
+	allNames   = []string{"value", "invert", "type", "name"}
 	allTypes   = []string{"Exact", "RegularExpression", "Distinct"}
 	pathTypes  = []string{"PathPrefix", "Exact", "RegularExpression"}
 	matchKinds = []matchKind{
-		{"headers", "", allTypes, ofHeaders}, {"methods", ":method", allTypes[:1], ofHeaders},
-		{"path", ":path", pathTypes, ofHeaders}, {"queryParams", "", allTypes, ofQuery},
+		{"headers", "", allNames, allTypes, ofHeaders}, {"methods", ":method", allNames[:2], allTypes[:1], ofHeaders},
+		{"path", ":path", allNames[:3], pathTypes, ofHeaders}, {"queryParams", "", allNames, allTypes, ofQuery},
 	}
 )
-
-const queryMatch = "query_parameter_value_match"
 
 // entry returns an entry for matchers that all must match, or with expect false must not.
 func (a actions) entry(key string, number int, expect bool, matchers ...any) entry {
@@ -234,32 +226,22 @@ type condition struct {
 
 // matches returns the conditions of a field of a client selector. Methods are one condition, since one of them must fit.
 func (in *input) matches(n node, kind matchKind) (all []condition) {
-	items, names := []node{n}, []string{"value", "invert", "type", "name"}
-	switch kind.field {
-	case "path":
-		names = names[:3]
-	case "methods":
-		names = names[:2]
-	}
+	items := []node{n}
 	if kind.field != "path" {
 		items = in.list(n, kind.field)
+	} else if !n.exists() {
+		return nil
 	}
 	for _, item := range items {
-		if !item.exists() {
-			continue
+		in.only(item, kind.field, kind.names...)
+		c := condition{
+			name: cmp.Or(kind.header, item.get("name").text()), value: item.get("value").text(), invert: in.flag(item, "invert"),
+			kind: cmp.Or(in.oneOf(item, "type", kind.types...), kind.types[0]),
 		}
-		in.only(item, kind.field, names...)
-		c := condition{name: kind.header, kind: in.oneOf(item, "type", kind.types...), invert: in.flag(item, "invert")}
-		if c.kind == "" {
-			c.kind = kind.types[0]
-		}
-		if c.value = item.get("value").text(); kind.header == "" {
-			c.name = item.get("name").text()
-		}
-		if kind.match == ofHeaders.match {
+		if kind.actions == ofHeaders {
 			c.name = strings.ToLower(c.name)
 		}
-		hasValue := item.get("value").exists() && (c.value != "" || kind.match != queryMatch)
+		hasValue := item.get("value").exists() && (c.value != "" || kind.actions == ofHeaders)
 		switch {
 		case c.name == "":
 			in.refuse(item, "%s needs name", kind.field)
@@ -311,22 +293,21 @@ func (in *input) block(p *policy, n node) []entry {
 		"ranges":       []any{fields{"address_prefix": block.Addr().String(), "prefix_len": block.Bits()}},
 		"invert_match": in.flag(n, "invert"),
 	}
-	match := func(key, value string) entry {
-		return entry{key: key, value: value, action: fields{"remote_address_match": fields{
-			"descriptor_key": key, "descriptor_value": value, "address_matcher": address,
-		}}}
-	}
 	value := "net-" + strings.ReplaceAll(block.String(), "/", "-")
 	if in.flag(n, "invert") {
 		value = "not-" + value
 	} else if block.Bits() == 0 {
 		p.note("%s leaves clients of the other IP version unlimited, as in Envoy Gateway; a rule for them limits them", block)
 	}
-	entries := []entry{match("from", value)}
+	match := func(key, value string) fields {
+		return fields{"remote_address_match": fields{
+			"descriptor_key": key, "descriptor_value": value, "address_matcher": address,
+		}}
+	}
+	entries := []entry{{key: "from", value: value, action: match("from", value)}}
 	if in.oneOf(n, "type", "Exact", "Distinct") == "Distinct" {
 		each := match("remote_address", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%")
-		each.value = ""
-		entries = append(entries, each)
+		entries = append(entries, entry{key: "remote_address", action: each})
 	}
 	return entries
 }

@@ -24,179 +24,116 @@ type listener struct {
 	virtualHosts   map[string][]*routeRule // the rules of all routes, by Envoy's name: HOST:PORT
 }
 
-// A route is an HTTPRoute, GRPCRoute or VirtualService.
-type route struct {
-	*object
-
-	hosts      []string
-	rules      []*routeRule
-	isAttached bool   // to a listener of the input
-	problem    string // why it is attached to none
-}
-
-const noListener = "is attached to no listener; check its Gateways, its hosts and the listeners' allowedRoutes"
-
-// A routeRule is a rule of a route.
+// A routeRule is a rule of an HTTPRoute or GRPCRoute, or an http of a VirtualService.
 type routeRule struct {
-	route   *route
+	route   *object
 	at      node
 	section string   // name by which a policy's sectionName selects it; may be empty
-	names   []string // Envoy's names of its routes, one per match; an http without a name has empty ones
+	names   []string // Envoy's names of its routes, one per match; empty ones cannot be selected
 	dead    string   // why no limit is possible, or empty
 }
 
-// readGateways reads the Gateways.
+// readGateways reads the Gateways of a kind.
 func (m *mesh) readGateways(kind string) {
 	for _, o := range m.of(kind) {
-		g := &gateway{object: o}
-		switch spec := o.root.get("spec"); {
+		g, spec := &gateway{object: o}, o.root.get("spec")
+		isManual := spec.get("addresses").exists() // the pods are those of a Service
+		switch {
 		case kind == kindIstioGateway:
 			g.workload = m.istioGateway(o)
-		case spec.get("addresses").exists() && len(m.Selector) > 0:
+		case isManual && len(m.Selector) > 0:
 			g.workload = labelledGateway(o.root, rootNamespace, m.Selector)
 		default:
 			g.workload = gatewayWorkload(o.root, o.namespace, o.name)
 		}
-		for _, n := range slices.Concat(o.root.get("spec", "listeners").items(), o.root.get("spec", "servers").items()) {
+		problem := ""
+		switch class := spec.get("gatewayClassName").text(); {
+		case strings.HasPrefix(class, "istio-agentgateway"):
+			problem = "it is not an Envoy; write a Gateway of class istio"
+		case class == classWaypoint:
+			problem = "it is a waypoint, where Istio patches no routes; write limits with service:"
+		case isManual && len(m.Selector) == 0:
+			problem = "it has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
+		}
+		m.problems[o.target("").String()] = problem
+		for _, n := range append(spec.get("listeners").items(), spec.get("servers").items()...) {
 			port := n.get("port")
-			section := n.get("name").or(port.get("name")).text()
-			m.problems[o.target(section).String()] = ""
-			g.listeners = append(g.listeners, &listener{
-				root: n, section: section, port: port.get("number").or(port).text(),
+			l := &listener{
+				root: n, section: n.get("name").or(port.get("name")).text(), port: port.get("number").or(port).text(),
 				protocol: n.get("protocol").or(port.get("protocol")).text(),
 				hosts:    texts(n.get("hosts").or(n.get("hostname")), "*"), virtualHosts: map[string][]*routeRule{},
-			})
+			}
+			m.problems[o.target(l.section).String()] = problem
+			g.listeners = append(g.listeners, l)
 		}
 		m.gateways = append(m.gateways, g)
 		m.sharing[g.workload.fullName()]++
-		m.problems[o.target("").String()] = m.gatewayProblem(o)
 	}
 }
 
-// gatewayProblem returns why a Gateway can have no limits, or "".
-func (m *mesh) gatewayProblem(o *object) string {
-	switch class := o.root.get("spec", "gatewayClassName").text(); {
-	case strings.HasPrefix(class, "istio-agentgateway"):
-		return "is not an Envoy (class " + class + "); write a Gateway of class istio"
-	case class == classWaypoint:
-		return "is a waypoint, where Istio patches no routes; write limits with service: (see the short form)"
-	case o.root.get("spec", "addresses").exists() && len(m.Selector) == 0:
-		return "has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
-	}
-	return ""
-}
-
-// readRoutes reads the HTTPRoutes or GRPCRoutes, and attaches them to the Gateways.
+// readRoutes reads the routes of a kind, and attaches them to the Gateways.
 func (m *mesh) readRoutes(kind string) {
 	for _, o := range m.of(kind) {
-		r := &route{object: o, hosts: texts(o.root.get("spec", "hostnames"), "*"), problem: noListener}
-		for i, n := range o.root.get("spec", "rules").items() {
-			name := n.get("name").text()
-			rule := &routeRule{route: r, at: n, section: name}
-			name = cmp.Or(name, fmt.Sprintf("%s.%s.%d", o.namespace, o.name, i))
-			rule.names = slices.Repeat([]string{name}, max(1, len(n.get("matches").items())))
-			for _, f := range n.get("filters").items() {
-				if f.get("type").text() == "RequestRedirect" {
-					rule.dead = "Envoy does not limit redirects"
-				}
-			}
-			r.rules = append(r.rules, rule)
-		}
-		for _, n := range o.root.get("spec", "parentRefs").items() {
-			namespace, kind := cmp.Or(n.get("namespace").text(), o.namespace), cmp.Or(n.get("kind").text(), "Gateway")
-			if kind == kindService {
-				r.problem = meshProblem
-				continue
-			}
-			section, port := n.get("sectionName").text(), n.get("port").text()
-			m.attach(r, kind+"."+gatewayGroup, namespace, n.get("name").text(), func(l *listener) bool {
-				from := cmp.Or(l.root.get("allowedRoutes", "namespaces", "from").text(), "Same")
-				return (section == "" || section == l.section) && (port == "" || port == l.port) &&
-					(from != "Same" || o.namespace == namespace)
-			})
-		}
-		m.addProblems(r)
-	}
-}
-
-const meshProblem = "is for sidecars, which have no routes to limit; write limits with service: (see the short form)"
-
-// addProblems stores why limits of the route and its rules are not possible.
-func (m *mesh) addProblems(r *route) {
-	for _, rule := range r.rules {
-		m.problems[r.target(rule.section).String()] = ""
-		if rule.dead != "" {
-			m.problems[r.target(rule.section).String()] = "can have no limits: " + rule.dead + "; write another target"
-		}
-	}
-	if r.isAttached {
-		r.problem = ""
-	}
-	m.problems[r.target("").String()] = r.problem
-}
-
-// readVirtualServices reads the VirtualServices with those to which they delegate, and attaches them to the Gateways.
-func (m *mesh) readVirtualServices() {
-	for _, o := range m.of(kindVirtualService) {
-		r := &route{object: o, hosts: texts(o.root.get("spec", "hosts")), problem: meshProblem}
-		for i, h := range r.hosts {
-			if !strings.ContainsAny(h, ".*") {
-				r.hosts[i] = h + "." + o.namespace + ".svc.cluster.local"
-			}
-		}
+		var rules []*routeRule
 		behind := "" // why the next routes are not generated
-		for _, n := range o.root.get("spec", "http").items() {
-			section, https, root := n.get("name").text(), []node{n}, ""
+		spec := o.root.get("spec")
+		for i, n := range append(spec.get("rules").items(), spec.get("http").items()...) {
+			section, prefix, parts := n.get("name").text(), "", []node{n}
 			if to := n.get("delegate"); to.exists() {
-				https, root = nil, section
-				if d := m.find(kindVirtualService, cmp.Or(to.get("namespace").text(), o.namespace), to.get("name").text()); d != nil {
-					https = d.root.get("spec", "http").items()
+				parts, prefix = nil, section
+				if d := m.find(kind, cmp.Or(to.get("namespace").text(), o.namespace), to.get("name").text()); d != nil {
+					parts = d.root.get("spec", "http").items()
 				}
 			}
-			for _, http := range https {
-				rule := &routeRule{route: r, at: http, section: section, names: routeNames(http, root)}
-				if http.get("redirect").exists() || http.get("directResponse").exists() {
+			for _, part := range parts {
+				name := strings.Trim(prefix+"-"+part.get("name").text(), "-")
+				if kind != kindVirtualService {
+					name = cmp.Or(name, fmt.Sprintf("%s.%s.%d", o.namespace, o.name, i))
+				}
+				rule := &routeRule{route: o, at: part, section: section, names: routeNames(part, name), dead: behind}
+				if behind == "" && isRedirect(part) {
 					rule.dead = "Envoy does not limit redirects and direct responses"
 				}
-				rule.dead = cmp.Or(behind, rule.dead)
-				r.rules = append(r.rules, rule)
+				if m.problems[o.target(section).String()] = ""; rule.dead != "" {
+					m.problems[o.target(section).String()] = rule.dead + "; write another target"
+				}
+				rules = append(rules, rule)
 			}
-			if behind == "" && isCatchAll(n) {
-				behind = "Istio does not generate the route, because the http at " + n.position().String() +
-					" matches every request"
-			}
-		}
-		for _, name := range texts(o.root.get("spec", "gateways")) {
-			namespace, name, ok := strings.Cut(name, "/")
-			if !ok {
-				namespace, name = o.namespace, namespace
-			}
-			if name != "mesh" {
-				r.problem = noListener
-				m.attach(r, kindIstioGateway, namespace, name, func(*listener) bool { return true })
+			if kind == kindVirtualService && behind == "" && isCatchAll(n) {
+				behind = "Istio does not generate the route, because the http at " + n.position().String() + " matches everything"
 			}
 		}
-		m.addProblems(r)
+		m.problems[o.target("").String()] = "it is attached to no listener; check its Gateways, hosts and allowedRoutes"
+		for _, n := range append(spec.get("parentRefs").items(), spec.get("gateways").items()...) {
+			parent := target{
+				kind:      cmp.Or(n.get("kind").text(), "Gateway") + "." + cmp.Or(n.get("group").text(), gatewayGroup),
+				namespace: cmp.Or(n.get("namespace").text(), o.namespace), name: n.get("name").text(),
+			}
+			if before, after, ok := strings.Cut(n.text(), "/"); ok {
+				parent = target{kind: kindIstioGateway, namespace: before, name: after}
+			} else if before != "" {
+				parent = target{kind: kindIstioGateway, namespace: o.namespace, name: before}
+			}
+			m.attach(o, rules, texts(spec.get("hostnames").or(spec.get("hosts")), "*"), parent, n)
+		}
 	}
 }
 
-// routeNames returns the names of the routes of an http. root is the name of the http that delegates to it, or empty.
-func routeNames(http node, root string) (names []string) {
-	name := http.get("name").text()
-	if root != "" && name != "" {
-		root += "-"
-	}
-	for _, match := range http.get("match").items() {
-		suffix := match.get("name").text()
-		if suffix != "" {
-			suffix = "." + suffix
-		}
-		names = append(names, root+name+suffix)
+// routeNames returns the names of the routes of a rule or http, one per match.
+func routeNames(rule node, name string) (names []string) {
+	for _, match := range rule.get("matches").or(rule.get("match")).items() {
+		names = append(names, strings.TrimSuffix(name+"."+match.get("name").text(), "."))
 	}
 	if len(names) == 0 {
-		return []string{root + name}
+		return []string{name}
 	}
 	return names
+}
+
+// isRedirect reports whether Envoy answers the requests of a rule or http itself.
+func isRedirect(rule node) bool {
+	return rule.get("redirect").exists() || rule.get("directResponse").exists() ||
+		slices.ContainsFunc(rule.get("filters").items(), func(f node) bool { return f.get("type").text() == "RequestRedirect" })
 }
 
 // isCatchAll reports whether an http of a VirtualService matches every request, at every Gateway.
@@ -212,39 +149,58 @@ func isCatchAll(http node) bool {
 	}))
 }
 
-// attach adds a route to the virtual hosts of the Gateway's listeners that fit.
-func (m *mesh) attach(r *route, kind, namespace, name string, fits func(*listener) bool) {
-	i := slices.IndexFunc(m.gateways, func(g *gateway) bool {
-		return g.kind == kind && g.namespace == namespace && g.name == name
-	})
-	if i < 0 {
-		r.problem = "belongs to Gateway " + namespace + "/" + name + ", which is not in the input; add its file"
-		return
+// attach adds the rules of a route to the virtual hosts of a Gateway's listeners that fit the parentRef.
+func (m *mesh) attach(o *object, rules []*routeRule, hosts []string, parent target, ref node) {
+	problem := "its Gateway " + parent.String() + " is not in the input; add its file"
+	if strings.HasPrefix(parent.kind, kindService) || parent.name == "mesh" {
+		problem = "it is for sidecars, which have no routes to limit; write limits with service:"
 	}
-	for _, l := range m.gateways[i].listeners {
-		if !slices.Contains([]string{"HTTP", "HTTPS", "HTTP2", "GRPC", "GRPC-WEB"}, l.protocol) || !fits(l) {
+	section, port := ref.get("sectionName").text(), ref.get("port").text()
+	for _, g := range m.gateways {
+		if g.target("").String() != parent.String() {
 			continue
 		}
-		for _, host := range l.hosts {
-			if only, rest, ok := strings.Cut(host, "/"); ok {
-				if host = rest; only != "*" && only != r.namespace && (only != "." || r.namespace != namespace) {
-					continue
-				}
+		problem = m.problems[o.target("").String()]
+		for _, l := range g.listeners {
+			from := l.root.get("allowedRoutes", "namespaces", "from").text()
+			if !slices.Contains([]string{"HTTP", "HTTPS", "HTTP2", "GRPC", "GRPC-WEB"}, l.protocol) ||
+				section != "" && section != l.section || port != "" && port != l.port ||
+				g.kind == kindGateway && o.namespace != g.namespace && (from == "" || from == "Same") {
+				continue
 			}
-			for _, h := range r.hosts {
-				if h = intersect(strings.ToLower(host), strings.ToLower(h)); h == "" {
-					continue
-				}
-				h += ":" + l.port
-				r.isAttached = true
-				for _, rule := range r.rules {
-					if !slices.Contains(l.virtualHosts[h], rule) {
-						l.virtualHosts[h] = append(l.virtualHosts[h], rule)
+			for _, host := range l.commonHosts(g, o, hosts) {
+				problem = ""
+				for _, rule := range rules {
+					if !slices.Contains(l.virtualHosts[host], rule) {
+						l.virtualHosts[host] = append(l.virtualHosts[host], rule)
 					}
 				}
 			}
 		}
 	}
+	if m.problems[o.target("").String()] != "" {
+		m.problems[o.target("").String()] = problem
+	}
+}
+
+// commonHosts returns the names of the virtual hosts that a route has at the listener.
+func (l *listener) commonHosts(g *gateway, o *object, hosts []string) (names []string) {
+	for _, ours := range l.hosts {
+		if namespace, host, ok := strings.Cut(ours, "/"); ok {
+			if ours = host; namespace != "*" && namespace != o.namespace && (namespace != "." || o.namespace != g.namespace) {
+				continue
+			}
+		}
+		for _, host := range hosts {
+			if !strings.ContainsAny(host, ".*") {
+				host += "." + o.namespace + ".svc.cluster.local"
+			}
+			if host = intersect(strings.ToLower(ours), strings.ToLower(host)); host != "" {
+				names = append(names, host+":"+l.port)
+			}
+		}
+	}
+	return names
 }
 
 // intersect returns the hosts that both a and b match, such as a.com for *.com and a.com, or "" if there is none.
