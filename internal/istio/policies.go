@@ -8,12 +8,7 @@ import (
 	"strings"
 )
 
-// Values of list.applyTo of RateLimitPerRoute.
-const (
-	wholeConfiguration = "ROUTE_CONFIGURATION"
-	wholeVirtualHost   = "VIRTUAL_HOST"
-	oneRoute           = "HTTP_ROUTE"
-)
+const gatewayGroup = "gateway.networking.k8s.io"
 
 // A mesh has the Gateways and routes of the input, and the policies that are attached to them.
 type mesh struct {
@@ -76,42 +71,35 @@ func (m *mesh) policyOf(o *object, section string) *policy {
 }
 
 func (o *object) target(section string) target {
-	return target{at: o.root, kind: o.kind, namespace: o.namespace, name: o.name, section: section}
+	return target{o.root, o.kind, o.namespace, o.name, section}
 }
-
-const gatewayGroup = "gateway.networking.k8s.io"
 
 // readTargets returns the targets of a policy.
 func (in *input) readTargets(p *policy, spec node) (all []target) {
-	refs := spec.get("targetRefs").items()
-	if one := spec.get("targetRef"); one.exists() {
-		refs = append(refs, one)
-	}
-	for _, n := range refs {
-		all = append(all, target{
-			at: n, kind: n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup), namespace: p.namespace,
-			name: n.get("name").text(), section: n.get("sectionName").text(),
-		})
+	for _, n := range append(spec.get("targetRefs").items(), spec.get("targetRef")) {
+		if n.exists() {
+			all = append(all, target{
+				at: n, kind: n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup), namespace: p.namespace,
+				name: n.get("name").text(), section: n.get("sectionName").text(),
+			})
+		}
 	}
 	for _, n := range spec.get("targetSelectors").items() {
 		if other := n.get("namespaces", "selector").or(n.get("matchExpressions")); other.exists() {
 			in.refuse(other, "this selector is not supported; write matchLabels, and namespaces: {from: All} or targetRefs")
 		}
 		for _, o := range in.of(n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup)) {
-			fits := includes(o.root.get("metadata", "labels").labels(), n.get("matchLabels").labels())
-			if !fits || o.namespace != p.namespace && n.get("namespaces", "from").text() != "All" {
-				continue
-			}
-			t := o.target("")
-			t.at = n
-			if p.namespace != o.namespace && !in.granted(p, t) {
+			t := target{n, o.kind, o.namespace, o.name, ""}
+			switch isOwn := p.namespace == o.namespace; {
+			case !includes(o.root.get("metadata", "labels").labels(), n.get("matchLabels").labels()):
+			case isOwn, n.get("namespaces", "from").text() == "All" && in.granted(p, t):
+				all = append(all, t)
+			case n.get("namespaces", "from").text() == "All":
 				p.note("%s is not limited: no ReferenceGrant of its namespace allows this policy", t)
-				continue
 			}
-			all = append(all, t)
 		}
 	}
-	if len(all) == 0 {
+	if len(all) == 0 && p.isLimit {
 		in.refuse(p.root, "no object of the input is a target of the policy; write targetRefs, or add the files of the targets")
 	}
 	return all
@@ -132,19 +120,19 @@ func (in *input) granted(p *policy, t target) bool {
 
 // assign attaches a policy to a target.
 func (m *mesh) assign(p *policy, t target) {
-	key, whole := t.String(), t
-	whole.section = ""
-	wholeProblem, isInInput := m.problems[whole.String()]
+	key := t.String()
 	problem, isNamed := m.problems[key]
-	if problem = cmp.Or(wholeProblem, problem); !isInInput {
+	_, isInInput := m.problems[target{t.at, t.kind, t.namespace, t.name, ""}.String()]
+	switch {
+	case !isInInput:
 		problem = "it is not in the input; add its file, or write --selector with the labels of the gateway's pods"
-	} else if problem == "" && !isNamed {
+	case !isNamed:
 		problem = "the object has no listener, server or rule with this name; write one of its names"
 	}
 	switch other := m.attached[key]; {
 	case !isInInput && len(m.Selector) > 0:
 		w := labelledGateway(t.at, rootNamespace, m.Selector)
-		m.put(&w, p, list{applyTo: wholeConfiguration, limits: p.limits}, "all routes")
+		m.put(&w, p, list{applyTo: "ROUTE_CONFIGURATION", limits: p.limits}, "all routes")
 		p.note("%s is not in the input: the limits are for all routes of the pods that --selector names", t)
 	case problem != "" && p.isLimit:
 		m.refuse(t.at, "%s cannot have limits: %s", t, problem)
@@ -163,7 +151,7 @@ func (m *mesh) place(g *gateway) {
 	whole := m.policyOf(g.object, "")
 	isAlone := m.sharing[g.workload.fullName()] == 1
 	if limits := whole.over(nil); len(limits) > 0 && isAlone {
-		m.put(&g.workload, whole, list{applyTo: wholeConfiguration, limits: limits}, "all routes")
+		m.put(&g.workload, whole, list{applyTo: "ROUTE_CONFIGURATION", limits: limits}, "all routes")
 	}
 	for _, l := range g.listeners {
 		own := m.policyOf(g.object, l.section)
@@ -171,7 +159,7 @@ func (m *mesh) place(g *gateway) {
 		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
 			if parent != nil && (own != nil || !isAlone) {
 				match := fields{"vhost": fields{"name": host}}
-				m.put(&g.workload, parent, list{applyTo: wholeVirtualHost, match: match, limits: parent.limits}, "all routes of "+host)
+				m.put(&g.workload, parent, list{applyTo: "VIRTUAL_HOST", match: match, limits: parent.limits}, "all routes of "+host)
 			}
 			for _, rule := range l.virtualHosts[host] {
 				if rule.route.kind == kindVirtualService {
@@ -206,15 +194,15 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 		m.refuse(rule.at, "the http has no name, so that its route can have no limits of its own; write name:")
 	}
 	content := ""
-	if isLimited {
+	if isLimited && (perRoute || p != nil) {
 		content = rule.at.position().String()
 	}
 	for _, name := range names {
 		m.claim(fmt.Sprint("name", g.workload.fullName(), host, name), content, rule.at, "virtual host %s has another route "+
 			"with the name %s, so that the two would have the same limits and counters; rename one", host, name)
-		if p != nil && isLimited {
+		if isLimited && p != nil {
 			match := fields{"vhost": fields{"name": host, "route": fields{"name": name}}}
-			m.put(&g.workload, p, list{applyTo: oneRoute, match: match, limits: limits}, host+" "+name)
+			m.put(&g.workload, p, list{applyTo: "HTTP_ROUTE", match: match, limits: limits}, host+" "+name)
 		}
 	}
 }

@@ -25,12 +25,7 @@ type policy struct {
 
 // over returns the limits of a route whose policy is p, at a listener whose policy is parent. Both may be nil.
 func (p *policy) over(parent *policy) []limit {
-	if parent == nil {
-		parent = &policy{}
-	}
-	if p == nil {
-		return parent.limits
-	}
+	p, parent = cmp.Or(p, &policy{merge: "StrategicMerge"}), cmp.Or(parent, &policy{})
 	if p.merge == "" || p.merge == "JSONMerge" && len(p.limits) > 0 {
 		return p.limits
 	}
@@ -81,12 +76,11 @@ func (in *input) readRule(p *policy, index int, n node) {
 		unit:       strings.ToLower(in.oneOf(value, "unit", "Second", "Minute", "Hour", "Day", "Week", "Month", "Year")),
 		requests:   in.number(value, "requests", math.MaxUint32),
 		shadowMode: in.flag(n, "shadowMode"),
+		headers: map[string]string{"Off": "OFF", "DraftVersion03": "DRAFT_VERSION_03"}[in.oneOf(
+			n, "xRateLimitHeaders", "Off", "DraftVersion03")],
 	}
 	if l.unit == "" {
 		in.refuse(value, "the limit has no unit; write limit: {requests: 10, unit: Minute}")
-	}
-	if headers := in.oneOf(n, "xRateLimitHeaders", "Off", "DraftVersion03"); headers != "" {
-		l.headers = map[string]string{"Off": "OFF", "DraftVersion03": "DRAFT_VERSION_03"}[headers]
 	}
 	if in.flag(n, "shared") {
 		p.note("Envoy Gateway has a filter of its own for shared rules, and after a denial the next filters charge nothing; " +
@@ -173,16 +167,12 @@ func (in *input) conditions(p *policy, rule node) []entry {
 			in.refuse(selector, "a client selector has no condition; write headers, methods, path, sourceCIDR or queryParams")
 		}
 		for _, field := range []string{"methods", "path", "sourceCIDR"} {
-			n := selector.get(field)
-			other, isSecond := first[field]
-			if !n.exists() {
-				continue
+			if n, other := selector.get(field), first[field]; n.exists() {
+				if first[field] = n; other.Node != nil {
+					in.refuse(n, "a rule has two %s (see %s), of which Envoy Gateway ignores the first, or counts both; write one",
+						field, other.position())
+				}
 			}
-			if isSecond {
-				in.refuse(n, "a rule has two %s (see %s), of which Envoy Gateway ignores the first, or counts both; write one",
-					field, other.position())
-			}
-			first[field] = n
 		}
 		for _, kind := range matchKinds {
 			for _, c := range in.matches(selector.get(kind.field), kind) {

@@ -94,9 +94,6 @@ func (m *mesh) readRoutes(kind string) {
 				if behind == "" && isRedirect(part) {
 					rule.dead = "Envoy does not limit redirects and direct responses"
 				}
-				if m.problems[o.target(section).String()] = ""; rule.dead != "" {
-					m.problems[o.target(section).String()] = rule.dead + "; write another target"
-				}
 				rules = append(rules, rule)
 			}
 			if kind == kindVirtualService && behind == "" && isCatchAll(n) {
@@ -115,6 +112,15 @@ func (m *mesh) readRoutes(kind string) {
 				parent = target{kind: kindIstioGateway, namespace: o.namespace, name: before}
 			}
 			m.attach(o, rules, texts(spec.get("hostnames").or(spec.get("hosts")), "*"), parent, n)
+		}
+		for _, rule := range rules {
+			problem := m.problems[o.target("").String()]
+			if rule.dead != "" {
+				problem = cmp.Or(problem, rule.dead+"; write another target")
+			}
+			if rule.section != "" {
+				m.problems[o.target(rule.section).String()] = problem
+			}
 		}
 	}
 }
