@@ -85,8 +85,8 @@ func (in *input) readTargets(p *policy, spec node) (all []target) {
 		}
 	}
 	for _, n := range spec.get("targetSelectors").items() {
-		if other := n.get("namespaces", "selector").or(n.get("matchExpressions")); other.exists() {
-			in.refuse(other, "this selector is not supported; write matchLabels, and namespaces: {from: All} or targetRefs")
+		if n.get("namespaces", "selector").exists() || n.get("matchExpressions").exists() {
+			in.refuse(n, "this selector is not supported; write matchLabels, and namespaces: {from: All} or targetRefs")
 		}
 		for _, o := range in.of(n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup)) {
 			t := target{n, o.kind, o.namespace, o.name, ""}

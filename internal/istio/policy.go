@@ -302,14 +302,6 @@ func (in *input) block(p *policy, n node) []entry {
 	return entries
 }
 
-// or returns the value, or another one if it does not exist.
-func (n node) or(other node) node {
-	if n.exists() {
-		return n
-	}
-	return other
-}
-
 // oneOf returns the text of a field, which must be one of the values; of an absent field, "".
 func (in *input) oneOf(n node, name string, values ...string) string {
 	value := n.get(name)

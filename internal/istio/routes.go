@@ -36,32 +36,28 @@ type routeRule struct {
 // readGateways reads the Gateways of a kind.
 func (m *mesh) readGateways(kind string) {
 	for _, o := range m.of(kind) {
-		g, spec := &gateway{object: o}, o.root.get("spec")
-		isManual := spec.get("addresses").exists() // the pods are those of a Service
+		g, spec := &gateway{object: o, workload: gatewayWorkload(o.root, o.namespace, o.name)}, o.root.get("spec")
+		class, hasAddresses, problem := spec.get("gatewayClassName").text(), spec.get("addresses").exists(), ""
 		switch {
 		case kind == kindIstioGateway:
 			g.workload = m.istioGateway(o)
-		case isManual && len(m.Selector) > 0:
-			g.workload = labelledGateway(o.root, rootNamespace, m.Selector)
-		default:
-			g.workload = gatewayWorkload(o.root, o.namespace, o.name)
-		}
-		problem := ""
-		switch class := spec.get("gatewayClassName").text(); {
 		case strings.HasPrefix(class, "istio-agentgateway"):
 			problem = "it is not an Envoy; write a Gateway of class istio"
 		case class == classWaypoint:
 			problem = "it is a waypoint, where Istio patches no routes; write limits with service:"
-		case isManual && len(m.Selector) == 0:
+		case hasAddresses && len(m.Selector) == 0:
 			problem = "it has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
+		case hasAddresses:
+			g.workload = labelledGateway(o.root, rootNamespace, m.Selector)
 		}
 		m.problems[o.target("").String()] = problem
 		for _, n := range append(spec.get("listeners").items(), spec.get("servers").items()...) {
 			port := n.get("port")
 			l := &listener{
-				root: n, section: n.get("name").or(port.get("name")).text(), port: port.get("number").or(port).text(),
-				protocol: n.get("protocol").or(port.get("protocol")).text(),
-				hosts:    texts(n.get("hosts").or(n.get("hostname")), "*"), virtualHosts: map[string][]*routeRule{},
+				root: n, section: cmp.Or(n.get("name").text(), port.get("name").text()),
+				port:     cmp.Or(port.get("number").text(), port.text()),
+				protocol: cmp.Or(n.get("protocol").text(), port.get("protocol").text()),
+				hosts:    hostsOf(append(n.get("hosts").items(), n.get("hostname"))...), virtualHosts: map[string][]*routeRule{},
 			}
 			m.problems[o.target(l.section).String()] = problem
 			g.listeners = append(g.listeners, l)
@@ -111,7 +107,7 @@ func (m *mesh) readRoutes(kind string) {
 			} else if before != "" {
 				parent = target{kind: kindIstioGateway, namespace: o.namespace, name: before}
 			}
-			m.attach(o, rules, texts(spec.get("hostnames").or(spec.get("hosts")), "*"), parent, n)
+			m.attach(o, rules, hostsOf(append(spec.get("hostnames").items(), spec.get("hosts").items()...)...), parent, n)
 		}
 		for _, rule := range rules {
 			problem := m.problems[o.target("").String()]
@@ -127,7 +123,7 @@ func (m *mesh) readRoutes(kind string) {
 
 // routeNames returns the names of the routes of a rule or http, one per match.
 func routeNames(rule node, name string) (names []string) {
-	for _, match := range rule.get("matches").or(rule.get("match")).items() {
+	for _, match := range append(rule.get("matches").items(), rule.get("match").items()...) {
 		names = append(names, strings.TrimSuffix(name+"."+match.get("name").text(), "."))
 	}
 	if len(names) == 0 {
@@ -220,15 +216,15 @@ func intersect(a, b string) string {
 	return ""
 }
 
-// texts returns the texts of a list or of a single scalar; without any, the defaults.
-func texts(n node, defaults ...string) (all []string) {
-	for _, item := range append(n.items(), n) {
-		if text := item.text(); text != "" {
+// hostsOf returns the texts of nodes; without any, *.
+func hostsOf(nodes ...node) (all []string) {
+	for _, n := range nodes {
+		if text := n.text(); text != "" {
 			all = append(all, text)
 		}
 	}
 	if len(all) == 0 {
-		return defaults
+		return []string{"*"}
 	}
 	return all
 }
