@@ -100,7 +100,7 @@ func (in *input) readTargets(p *policy, spec node) (all []target) {
 		}
 	}
 	if len(all) == 0 && p.isLimit {
-		in.refuse(p.root, "no object of the input is a target of the policy; write targetRefs, or add the files of the targets")
+		in.refuse(p.root, "no object of the input is a target of the policy; write targetRefs, or add the targets' files")
 	}
 	return all
 }
@@ -158,8 +158,8 @@ func (m *mesh) place(g *gateway) {
 		parent := cmp.Or(own, whole)
 		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
 			if parent != nil && (own != nil || !isAlone) {
-				match := fields{"vhost": fields{"name": host}}
-				m.put(&g.workload, parent, list{applyTo: "VIRTUAL_HOST", match: match, limits: parent.limits}, "all routes of "+host)
+				of := list{"VIRTUAL_HOST", fields{"vhost": fields{"name": host}}, parent.limits}
+				m.put(&g.workload, parent, of, "all routes of "+host)
 			}
 			for _, rule := range l.virtualHosts[host] {
 				if rule.route.kind == kindVirtualService {
@@ -187,8 +187,8 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 	perRoute := slices.ContainsFunc(limits, func(l limit) bool { return len(l.entries) > 0 && l.entries[0].key == "host" })
 	names := slices.Compact(slices.Sorted(slices.Values(rule.names)))
 	if len(names) < len(rule.names) && perRoute && !m.OneCounterPerRule {
-		m.refuse(rule.at, "the rule has %d matches: Envoy Gateway counts each by itself, and in Istio all have the same name; "+
-			"write a rule per match, or shared: true, or --one-counter-per-rule", len(rule.names))
+		m.refuse(rule.at, "the rule has %d matches: Envoy Gateway counts each by itself, and in Istio all have the same "+
+			"name; write a rule per match, or shared: true, or --one-counter-per-rule", len(rule.names))
 	}
 	if names[0] == "" && (perRoute || p != nil && isLimited) {
 		m.refuse(rule.at, "the http has no name, so that its route can have no limits of its own; write name:")
@@ -202,7 +202,7 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 			"with the name %s, so that the two would have the same limits and counters; rename one", host, name)
 		if isLimited && p != nil {
 			match := fields{"vhost": fields{"name": host, "route": fields{"name": name}}}
-			m.put(&g.workload, p, list{applyTo: "HTTP_ROUTE", match: match, limits: limits}, host+" "+name)
+			m.put(&g.workload, p, list{"HTTP_ROUTE", match, limits}, host+" "+name)
 		}
 	}
 }
@@ -219,8 +219,8 @@ func (m *mesh) claim(key, content string, at node, format string, args ...any) b
 
 // put adds a list to a workload. name is the place's name for the policy's report.
 func (m *mesh) put(w *workload, p *policy, l list, name string) {
-	if m.claim(w.fullName()+l.place(), fmt.Sprint(l.limits), p.root, "another policy is for the same hosts of the same pods; "+
-		"write one policy") {
+	const conflict = "another policy is for the same hosts of the same pods; write one policy"
+	if m.claim(w.fullName()+l.place(), fmt.Sprint(l.limits), p.root, conflict) {
 		w = cmp.Or(m.workloads[w.fullName()], w)
 		w.lists = append(w.lists, l)
 		m.workloads[w.fullName()] = w

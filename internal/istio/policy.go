@@ -53,8 +53,8 @@ func (in *input) readPolicy(o *object) *policy {
 	global, local := rateLimit.get("global"), rateLimit.get("local")
 	in.only(global, "global", "rules")
 	if kind := in.oneOf(rateLimit, "type", "Global", "Local"); local.exists() || kind != "" && !global.exists() {
-		in.refuse(rateLimit, "Weir counts global limits; write global with rules, and for limits per Envoy an EnvoyFilter with "+
-			"envoy.filters.http.local_ratelimit")
+		in.refuse(rateLimit, "Weir counts global limits; write global with rules, and for limits per Envoy an EnvoyFilter "+
+			"with envoy.filters.http.local_ratelimit")
 	}
 	for i, n := range in.list(global.get("rules"), "rules") {
 		in.readRule(p, i, n)
@@ -83,8 +83,8 @@ func (in *input) readRule(p *policy, index int, n node) {
 		in.refuse(value, "the limit has no unit; write limit: {requests: 10, unit: Minute}")
 	}
 	if in.flag(n, "shared") {
-		p.note("Envoy Gateway has a filter of its own for shared rules, and after a denial the next filters charge nothing; " +
-			"Weir charges all rules that match")
+		p.note("Envoy Gateway has a filter of its own for shared rules, and after a denial the next filters charge " +
+			"nothing; Weir charges all rules that match")
 	} else {
 		l.entries = []entry{expression("host", "xds.virtual_host_name"), expression("route", "xds.route_name")}
 	}
@@ -127,13 +127,16 @@ type actions struct{ match, matchers, distinct, name, prefix string }
 
 var (
 	ofHeaders  = actions{"header_value_match", "headers", "request_headers", "header_name", "header:"}
-	ofQuery    = actions{"query_parameter_value_match", "query_parameters", "query_parameters", "query_parameter_name", "query:"}
+	queryList  = "query_parameters"
+	ofQuery    = actions{"query_parameter_value_match", queryList, queryList, "query_parameter_name", "query:"}
 	allNames   = []string{"value", "invert", "type", "name"}
 	allTypes   = []string{"Exact", "RegularExpression", "Distinct"}
 	pathTypes  = []string{"PathPrefix", "Exact", "RegularExpression"}
 	matchKinds = []matchKind{
-		{"headers", "", allNames, allTypes, ofHeaders}, {"methods", ":method", allNames[:2], allTypes[:1], ofHeaders},
-		{"path", ":path", allNames[:3], pathTypes, ofHeaders}, {"queryParams", "", allNames, allTypes, ofQuery},
+		{"headers", "", allNames, allTypes, ofHeaders},
+		{"methods", ":method", allNames[:2], allTypes[:1], ofHeaders},
+		{"path", ":path", allNames[:3], pathTypes, ofHeaders},
+		{"queryParams", "", allNames, allTypes, ofQuery},
 	}
 )
 
@@ -214,7 +217,7 @@ type condition struct {
 	invert bool
 }
 
-// matches returns the conditions of a field of a client selector. Methods are one condition, since one of them must fit.
+// matches returns the conditions of a field of a client selector. Methods are one condition: one of them must fit.
 func (in *input) matches(n node, kind matchKind) (all []condition) {
 	items := []node{n}
 	if kind.field != "path" {

@@ -134,8 +134,9 @@ func routeNames(rule node, name string) (names []string) {
 
 // isRedirect reports whether Envoy answers the requests of a rule or http itself.
 func isRedirect(rule node) bool {
+	isFilter := func(f node) bool { return f.get("type").text() == "RequestRedirect" }
 	return rule.get("redirect").exists() || rule.get("directResponse").exists() ||
-		slices.ContainsFunc(rule.get("filters").items(), func(f node) bool { return f.get("type").text() == "RequestRedirect" })
+		slices.ContainsFunc(rule.get("filters").items(), isFilter)
 }
 
 // isCatchAll reports whether an http of a VirtualService matches every request, at every Gateway.
