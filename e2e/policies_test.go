@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +25,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// TestPolicies generates the EnvoyFilters of internal/istio/testdata/policies, applies their patches to a static configuration with
-// routes as istiod names them, and sends requests.txt through Envoy: statuses and descriptors must be as written there.
+// TestPolicies generates the EnvoyFilters of internal/istio/testdata/policies, applies their patches to a static
+// configuration with routes as istiod names them, and sends requests.txt through Envoy: statuses and descriptors must
+// be as written there.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	inputs, err := filepath.Glob("../internal/istio/testdata/policies/*.yaml")
@@ -57,7 +59,7 @@ func TestPolicies(t *testing.T) {
 		f := strings.Fields(request)
 		head := append([]string{f[0] + " " + f[1] + " HTTP/1.1", "Host: " + f[2]}, f[3:]...)
 		status, header := sendRaw(t, front, "127.0.0.1", strings.Join(head, "\r\n"))
-		got := []string{fmt.Sprint(status)}
+		got := []string{strconv.Itoa(status)}
 		if grpc := header.Get("Grpc-Status"); grpc != "" {
 			got = []string{"grpc-" + grpc}
 		}
@@ -120,8 +122,8 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest)
 	return answer, err
 }
 
-// take returns the descriptors of a request, sorted. It waits until there are at least so many, because Envoy sends some
-// of them when the response has ended.
+// take returns the descriptors of a request, sorted. It waits until there are at least so many, because Envoy sends
+// some of them when the response has ended.
 func (r *recorder) take(t *testing.T, least int) []string {
 	t.Helper()
 	var all []string
@@ -149,26 +151,25 @@ func startPatched(t *testing.T, dir, requests, weir string) *proctest.Envoy {
 			listeners = []any{} // the text before the first Gateway
 			continue
 		}
-		hosts := map[string]object{}
+		hosts, routesOf := map[string]object{}, map[string][]object{}
 		for line := range strings.Lines(lines) {
 			if f := strings.Fields(line); len(f) == 4 && f[0] == "route" {
-				if hosts[f[1]] == nil {
-					domain, _, _ := strings.Cut(f[1], ":")
-					hosts[f[1]] = object{"name": f[1], "domains": []any{domain}, "routes": []any{}}
-				}
-				hosts[f[1]]["routes"] = append(hosts[f[1]]["routes"].([]any), object{
+				domain, _, _ := strings.Cut(f[1], ":")
+				routesOf[f[1]] = append(routesOf[f[1]], object{
 					"name": f[2], "match": object{"prefix": f[3]}, "route": object{"cluster": "upstream"},
 				})
+				hosts[f[1]] = object{"name": f[1], "domains": []any{domain}, "routes": routesOf[f[1]]}
 			}
 		}
 		routes := object{"name": name, "virtual_hosts": slices.Collect(maps.Values(hosts))}
-		filters := applyPatches(t, filepath.Join(dir, "envoyfilter-"+name+"-edge.yaml"), routes, hosts)
+		filters := applyPatches(t, filepath.Join(dir, "envoyfilter-"+name+"-edge.yaml"), routes, hosts, routesOf)
 		listeners = append(listeners, object{
 			"name": name, "address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 0}},
 			"filter_chains": []any{object{"filters": []any{object{
 				"name": "envoy.filters.network.http_connection_manager",
 				"typed_config": object{
 					"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+
 					"stat_prefix": name, "route_config": routes, "use_remote_address": true, "xff_num_trusted_hops": 1,
 					"http_filters": append(filters, object{
 						"name":         "envoy.filters.http.router",
@@ -202,7 +203,9 @@ func startPatched(t *testing.T, dir, requests, weir string) *proctest.Envoy {
 }
 
 // applyPatches applies the patches of an EnvoyFilter to a route configuration, and returns the filters to insert.
-func applyPatches(t *testing.T, path string, routes object, hosts map[string]object) (filters []any) {
+func applyPatches(
+	t *testing.T, path string, routes object, hosts map[string]object, routesOf map[string][]object,
+) (filters []any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -228,18 +231,18 @@ func applyPatches(t *testing.T, path string, routes object, hosts map[string]obj
 		t.Fatal(err)
 	}
 	for _, p := range filter.Spec.ConfigPatches {
-		host := hosts[p.Match.RouteConfiguration.Vhost.Name]
+		host := p.Match.RouteConfiguration.Vhost
 		switch p.ApplyTo {
 		case "HTTP_FILTER":
 			filters = append(filters, p.Patch.Value)
 		case "ROUTE_CONFIGURATION":
 			maps.Copy(routes, p.Patch.Value)
 		case "VIRTUAL_HOST":
-			maps.Copy(host, p.Patch.Value)
+			maps.Copy(hosts[host.Name], p.Patch.Value)
 		case "HTTP_ROUTE":
 			patched := false
-			for _, r := range host["routes"].([]any) {
-				if route := r.(object); route["name"] == p.Match.RouteConfiguration.Vhost.Route.Name {
+			for _, route := range routesOf[host.Name] {
+				if route["name"] == host.Route.Name {
 					maps.Copy(route, p.Patch.Value)
 					patched = true
 				}
