@@ -14,7 +14,10 @@ type match struct {
 	Want          bool
 }
 
-func matches(tb testing.TB) []match { return casetest.Table[match](tb, "testdata/matches.yaml") }
+func matches(tb testing.TB) []match {
+	tb.Helper()
+	return casetest.Table[match](tb, "testdata/matches.yaml")
+}
 
 // action returns the action that makes an entry only of a request that matches.
 func (m match) action() string {
