@@ -108,20 +108,14 @@ func checkConstant(at, value string) error {
 }
 
 // requestHeader reads the first value of a header.
-type requestHeader struct {
-	name         string
-	skipIfAbsent bool
-}
-
 func (p *Phase) requestHeader(h *routev3.RateLimit_Action_RequestHeaders) action {
-	return action{h.GetDescriptorKey(), requestHeader{p.header(h.GetHeaderName()), h.GetSkipIfAbsent()}.value}
-}
-
-func (h requestHeader) value(req *Request) (string, found) {
-	if value, ok := req.header(h.name, 0); ok {
-		return text(value), yes
-	}
-	return "", absent(h.skipIfAbsent)
+	name, otherwise := p.header(h.GetHeaderName()), absent(h.GetSkipIfAbsent())
+	return action{h.GetDescriptorKey(), func(req *Request) (string, found) {
+		if value, ok := req.header(name, 0); ok {
+			return text(value), yes
+		}
+		return "", otherwise
+	}}
 }
 
 func sourceCluster(req *Request) (string, found) { return req.SourceCluster, yes }

@@ -18,32 +18,28 @@ func remoteAddress(req *Request) (string, found) {
 }
 
 // maskedRemoteAddress returns the client's network.
-type maskedRemoteAddress struct{ v4, v6 int } // lengths of prefixes, in bits
-
 func (p *Phase) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddress) action {
 	p.RemoteAddress = true
-	masked := maskedRemoteAddress{v4: 32, v6: 128}
-	if v4 := m.GetV4PrefixMaskLen(); v4 != nil {
-		masked.v4 = int(v4.GetValue())
+	v4, v6 := 32, 128 // lengths of prefixes, in bits
+	if given := m.GetV4PrefixMaskLen(); given != nil {
+		v4 = int(given.GetValue())
 	}
-	if v6 := m.GetV6PrefixMaskLen(); v6 != nil {
-		masked.v6 = int(v6.GetValue())
+	if given := m.GetV6PrefixMaskLen(); given != nil {
+		v6 = int(given.GetValue())
 	}
-	return action{"masked_remote_address", masked.value}
-}
-
-func (m maskedRemoteAddress) value(req *Request) (string, found) {
-	addr, bits := req.remote, m.v6 // Prefix drops the zone
-	if addr.Is4() {
-		bits = m.v4
-	}
-	prefix, err := addr.Prefix(bits)
-	if !addr.IsValid() || err != nil {
-		return "", no
-	}
-	var b [48]byte
-	text := append(appendAddr(b[:0], prefix.Addr()), '/')
-	return string(strconv.AppendInt(text, int64(bits), 10)), yes
+	return action{"masked_remote_address", func(req *Request) (string, found) {
+		addr, bits := req.remote, v6 // Prefix drops the zone
+		if addr.Is4() {
+			bits = v4
+		}
+		prefix, err := addr.Prefix(bits)
+		if !addr.IsValid() || err != nil {
+			return "", no
+		}
+		var b [48]byte
+		text := append(appendAddr(b[:0], prefix.Addr()), '/')
+		return string(strconv.AppendInt(text, int64(bits), 10)), yes
+	}}
 }
 
 // appendAddr appends the address in the form of C's inet_ntop, which Envoy uses. It differs from netip for ::a.b.c.d,

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -14,32 +15,19 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// matched returns a constant if the request matches or, without expect, if the request does not match.
-type matched struct {
-	then    string
-	matches []matcher // all must match
-	expect  bool
-}
+// matcher reports whether a request matches.
+type matcher func(req *Request) bool
 
-type matcher interface {
-	match(req *Request) bool
-}
-
-func (m *matched) value(req *Request) (string, found) {
-	all := true
-	for _, one := range m.matches {
-		all = all && one.match(req)
-	}
-	if all != m.expect {
-		return "", no
-	}
-	return m.then, yes
-}
-
-// matchAction returns an action whose value applies if a request matches, or with expect_match: false if it does not.
+// matchAction returns an action whose value applies if a request matches all of matches, or with expect_match: false if
+// it does not.
 func matchAction(at, key, value string, matches []matcher, expect *wrapperspb.BoolValue) (action, error) {
-	m := &matched{then: value, matches: matches, expect: expect == nil || expect.GetValue()}
-	return action{key, m.value}, checkConstant(at, value)
+	expected := expect == nil || expect.GetValue()
+	return action{key, func(req *Request) (string, found) {
+		if slices.ContainsFunc(matches, func(m matcher) bool { return !m(req) }) == expected {
+			return "", no
+		}
+		return value, yes
+	}}, checkConstant(at, value)
 }
 
 func (p *Phase) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderValueMatch) (action, error) {
@@ -55,55 +43,43 @@ func (p *Phase) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderVa
 	return matchAction(at, key, m.GetDescriptorValue(), matches, m.GetExpectMatch())
 }
 
-// headerMatcher matches the values of a header.
-type headerMatcher struct {
-	name           string
-	test           test // nil if only presence matters
-	present        bool // without a test: whether the header must be present
-	invert         bool
-	missingIsEmpty bool
-}
-
-func (p *Phase) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatcher, error) {
-	m := &headerMatcher{
-		name: p.header(h.GetName()), present: true, invert: h.GetInvertMatch(),
-		missingIsEmpty: h.GetTreatMissingHeaderAsEmpty(),
-	}
+// headerMatcher reports whether one of a header's values matches, or with invert_match, whether none does.
+func (p *Phase) headerMatcher(at string, h *routev3.HeaderMatcher) (matcher, error) {
+	name, invert, missingIsEmpty := p.header(h.GetName()), h.GetInvertMatch(), h.GetTreatMissingHeaderAsEmpty()
+	isPresent := true
+	var fits test // nil if only presence matters
 	var err error
 	switch s := h.GetHeaderMatchSpecifier().(type) {
 	case nil:
 	case *routev3.HeaderMatcher_PresentMatch:
-		m.present = s.PresentMatch
+		isPresent = s.PresentMatch
 	case *routev3.HeaderMatcher_StringMatch:
-		m.test, err = stringTest(at+".string_match", s.StringMatch)
+		fits, err = stringTest(at+".string_match", s.StringMatch)
 	case *routev3.HeaderMatcher_RangeMatch:
 		start, end := s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
-		m.test = func(value []byte) bool {
+		fits = func(value []byte) bool {
 			n, err := strconv.ParseInt(strings.Trim(string(value), asciiSpace), 10, 64)
 			return err == nil && start <= n && n < end
 		}
 	default:
 		err = refuse(at, fieldOf(s), "write string_match")
 	}
-	return m, err
-}
-
-// match reports whether one of the values matches, or with invert, whether none does.
-func (m *headerMatcher) match(req *Request) bool {
-	value, ok := req.header(m.name, 0)
-	if !ok && !m.missingIsEmpty {
-		return m.test == nil && m.present == m.invert
-	}
-	if m.test == nil {
-		return m.present != m.invert
-	}
-	matches := m.test(value)
-	for n := 1; ok && !matches; n++ {
-		if value, ok = req.header(m.name, n); ok {
-			matches = m.test(value)
+	return func(req *Request) bool {
+		value, ok := req.header(name, 0)
+		if !ok && !missingIsEmpty {
+			return fits == nil && isPresent == invert
 		}
-	}
-	return matches != m.invert
+		if fits == nil {
+			return isPresent != invert
+		}
+		matches := fits(value)
+		for n := 1; ok && !matches; n++ {
+			if value, ok = req.header(name, n); ok {
+				matches = fits(value)
+			}
+		}
+		return matches != invert
+	}, err
 }
 
 // asciiSpace are the characters that Envoy ignores around numbers.

@@ -47,30 +47,21 @@ func checkPath(at, command string, path []string) error {
 		at, command, strings.Join(path, ":"))
 }
 
-// metadataText reads a text of metadata.
-type metadataText struct {
-	key          *MetadataKey
-	orElse       string
-	skipIfAbsent bool
-}
-
+// metadataAction reads a text of metadata. An empty text and a number count as absent.
 func (p *Phase) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) (action, error) {
 	source := DynamicMetadata
 	if m.GetSource() == routev3.RateLimit_Action_MetaData_ROUTE_ENTRY {
 		source = RouteMetadata
 	}
 	key, err := metadataKey(at, source, m.GetMetadataKey())
-	read := metadataText{p.readMetadata(key), m.GetDefaultValue(), m.GetSkipIfAbsent()}
-	return action{m.GetDescriptorKey(), read.value}, err
-}
-
-// value treats an empty text and a number as absent.
-func (m metadataText) value(req *Request) (string, found) {
-	switch value := req.valueOf(m.key).Text; {
-	case len(value) > 0:
-		return text(value), yes
-	case m.orElse != "":
-		return m.orElse, yes
+	read, instead, otherwise := p.readMetadata(key), m.GetDefaultValue(), absent(m.GetSkipIfAbsent())
+	if instead != "" {
+		otherwise = yes
 	}
-	return "", absent(m.skipIfAbsent)
+	return action{m.GetDescriptorKey(), func(req *Request) (string, found) {
+		if value := req.valueOf(read).Text; len(value) > 0 {
+			return text(value), yes
+		}
+		return instead, otherwise
+	}}, err
 }

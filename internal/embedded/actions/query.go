@@ -10,24 +10,24 @@ import (
 )
 
 // queryParameter reads the first value of a query parameter.
-type queryParameter struct {
-	path, name   string
-	skipIfAbsent bool
-}
-
 func (p *Phase) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
-	return action{
-		cmp.Or(q.GetDescriptorKey(), "query_param"),
-		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()}.value,
-	}
+	read, otherwise := p.queryReader(q.GetQueryParameterName()), absent(q.GetSkipIfAbsent())
+	return action{cmp.Or(q.GetDescriptorKey(), "query_param"), func(req *Request) (string, found) {
+		if value, ok := read(req); ok {
+			return text(value), yes
+		}
+		return "", otherwise
+	}}
 }
 
-func (q queryParameter) value(req *Request) (string, found) {
-	path, _ := req.header(q.path, 0)
-	if value, ok := queryValue(path, q.name); ok {
-		return text(decodePercent(value)), yes
+// queryReader returns a function that returns the first value of a query parameter, decoded.
+func (p *Phase) queryReader(name string) func(req *Request) (value []byte, ok bool) {
+	header := p.header(":path")
+	return func(req *Request) (value []byte, ok bool) {
+		path, _ := req.header(header, 0)
+		value, ok = queryValue(path, name)
+		return decodePercent(value), ok
 	}
-	return "", absent(q.skipIfAbsent)
 }
 
 func (p *Phase) queryParameterValueMatch(
@@ -36,40 +36,28 @@ func (p *Phase) queryParameterValueMatch(
 	var matches []matcher
 	for i, q := range m.GetQueryParameters() {
 		at := fmt.Sprintf("%s.query_parameters[%d]", at, i)
-		one := &queryMatcher{path: p.header(":path"), name: q.GetName(), present: true}
+		read, isPresent := p.queryReader(q.GetName()), true
+		var fits test // nil if only presence matters
 		var err error
 		switch s := q.GetQueryParameterMatchSpecifier().(type) {
 		case nil:
 		case *routev3.QueryParameterMatcher_PresentMatch:
-			one.present = s.PresentMatch
+			isPresent = s.PresentMatch
 		case *routev3.QueryParameterMatcher_StringMatch:
-			one.test, err = stringTest(at+".string_match", s.StringMatch)
+			fits, err = stringTest(at+".string_match", s.StringMatch)
 		default:
 			err = refuse(at, fieldOf(s), "Weir does not know this match; use string_match")
 		}
 		if err != nil {
 			return action{}, err
 		}
-		matches = append(matches, one)
+		matches = append(matches, func(req *Request) bool {
+			value, ok := read(req)
+			return ok == isPresent && (fits == nil || fits(value))
+		})
 	}
 	key := cmp.Or(m.GetDescriptorKey(), "query_match")
 	return matchAction(at, key, m.GetDescriptorValue(), matches, m.GetExpectMatch())
-}
-
-// queryMatcher matches the first value of a query parameter.
-type queryMatcher struct {
-	path, name string
-	test       test // nil if only presence matters
-	present    bool // without a test: whether the parameter must be present
-}
-
-func (m *queryMatcher) match(req *Request) bool {
-	path, _ := req.header(m.path, 0)
-	value, ok := queryValue(path, m.name)
-	if m.test == nil {
-		return ok == m.present
-	}
-	return ok && m.test(decodePercent(value))
 }
 
 // queryValue finds the first parameter whose decoded name is name, and returns its undecoded value. A parameter without
