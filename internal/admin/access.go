@@ -67,16 +67,16 @@ const tokenLines = 10 * time.Second
 func (h *handler) checkToken(r *http.Request) error {
 	token, err := h.Token()
 	if err != nil {
-		if skipped, ok := h.tokenLine.Allow(time.Now()); ok {
-			h.Log.LogAttrs(r.Context(), slog.LevelError, "the file of --http-token-file cannot be read",
-				slog.String("error", err.Error()), slog.Uint64("lines_skipped", skipped))
-		}
+		h.tokenLine.Log(r.Context(), h.Log, slog.LevelError, "the file of --http-token-file cannot be read",
+			slog.String("error", err.Error()))
 		return refused(http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service")
 	}
 	sent, isToken := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !isToken || subtle.ConstantTimeCompare([]byte(sent), []byte(token)) != 1 {
 		if isToken {
-			h.wrongToken(r)
+			h.wrongTokens.Add(1)
+			h.wrongLine.Log(r.Context(), h.Log, slog.LevelWarn, "a request with a wrong token was refused",
+				slog.String("addr", r.RemoteAddr))
 		}
 		return &statusError{
 			http.StatusUnauthorized, "this request needs a token: Authorization: Bearer ... (--http-token-file)",
@@ -84,15 +84,6 @@ func (h *handler) checkToken(r *http.Request) error {
 		}
 	}
 	return nil
-}
-
-// wrongToken counts a wrong token, and logs its sender but not the token.
-func (h *handler) wrongToken(r *http.Request) {
-	h.wrongTokens.Add(1)
-	if skipped, ok := h.wrongLine.Allow(time.Now()); ok {
-		h.Log.LogAttrs(r.Context(), slog.LevelWarn, "a request with a wrong token was refused",
-			slog.String("addr", r.RemoteAddr), slog.Uint64("lines_skipped", skipped))
-	}
 }
 
 // seesValues reports whether the request may see the values of keys, which come from clients and may be secrets.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
 // Bounds of History.
@@ -67,16 +68,8 @@ func NewHistory(sample Sampler) *History {
 // Run takes samples until ctx is done.
 func (h *History) Run(ctx context.Context) {
 	h.sample(func(adminapi.LimitCounts) {}) // discards earlier counts
-	for {
-		now := time.Now()
-		timer := time.NewTimer(now.Truncate(SampleEvery).Add(SampleEvery).Sub(now))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-			h.Add(time.Now())
-		}
+	for sleep.For(ctx, time.Until(time.Now().Truncate(SampleEvery).Add(SampleEvery))) == nil {
+		h.Add(time.Now())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/listen"
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
 const (
@@ -155,10 +156,8 @@ func (a *Address) Listen(ctx context.Context) (err error) {
 // Run serves until Server.Stop.
 func (a *Address) Run(ctx context.Context) error {
 	for try := 1; a.listener == nil; try++ {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, socketRetry) != nil {
 			return nil
-		case <-time.After(socketRetry):
 		}
 		a.listenOnSocket(ctx, try)
 	}

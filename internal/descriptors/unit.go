@@ -56,6 +56,16 @@ func (u Unit) Duration() time.Duration {
 	return units[u].duration
 }
 
+// ParseUnit returns the unit of that name in upper or lower case. ok is false if there is none.
+func ParseUnit(name string) (u Unit, ok bool) {
+	for u = Second; u <= Year; u++ {
+		if strings.EqualFold(name, u.String()) {
+			return u, true
+		}
+	}
+	return UnitUnknown, false
+}
+
 // UnitOf returns the largest unit of which the window is a multiple, and the factor.
 func UnitOf(window time.Duration) (Unit, uint32) {
 	for u := Year; u >= Second; u-- {

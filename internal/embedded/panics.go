@@ -41,9 +41,6 @@ func (s *survival) panicked(name string, value any, stack []byte) {
 			log = in.log.Logger
 		}
 	}
-	if skipped, ok := s.line.Allow(time.Now()); ok {
-		log.LogAttrs(context.Background(), slog.LevelError, "panic",
-			slog.String("in", name), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)),
-			slog.Uint64("lines_skipped", skipped))
-	}
+	s.line.Log(context.Background(), log, slog.LevelError, "panic",
+		slog.String("in", name), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)))
 }

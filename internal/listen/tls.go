@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
 // certFresh is the interval at which certificates are read again.
@@ -84,14 +85,7 @@ func (s *TLS) Run(ctx context.Context) {
 	if s.Cert == "" {
 		return
 	}
-	tick := time.NewTicker(certFresh)
-	defer tick.Stop()
-	for logged := ""; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for logged := ""; sleep.For(ctx, certFresh) == nil; {
 		switch config, err := s.read(ctx); {
 		case err == nil:
 			s.last.Store(config)
@@ -169,10 +163,8 @@ const (
 // handshakeFailed counts a failed handshake, and logs at most one per clientLines, because any client can cause many.
 func (s *TLS) handshakeFailed(why string) {
 	s.failures.Add(1)
-	if n, ok := s.failed.Allow(time.Now()); ok {
-		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "TLS handshake failed", slog.String("listener", s.Listener),
-			slog.String("error", logging.Shorten(why, maxClientText)), slog.Uint64("lines_skipped", n))
-	}
+	s.failed.Log(context.Background(), s.Log, slog.LevelWarn, "TLS handshake failed",
+		slog.String("listener", s.Listener), slog.String("error", logging.Shorten(why, maxClientText)))
 }
 
 // Credentials returns gRPC credentials with the configuration of Load, for connections accepted by a conns.Guard.
@@ -225,11 +217,6 @@ func (q boundedHTTP) Handle(ctx context.Context, r slog.Record) error {
 		q.watch.handshakeFailed(why) //nolint:contextcheck // the log does not use the context
 		return nil
 	}
-	skipped, ok := q.other.Allow(r.Time)
-	if !ok {
-		return nil
-	}
-	line := slog.NewRecord(r.Time, r.Level, "HTTP server", r.PC)
-	line.AddAttrs(slog.String("error", r.Message), slog.Uint64("lines_skipped", skipped))
-	return q.Handler.Handle(ctx, line)
+	q.other.Log(ctx, slog.New(q.Handler), r.Level, "HTTP server", slog.String("error", r.Message))
+	return nil
 }

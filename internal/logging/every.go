@@ -1,8 +1,10 @@
 package logging
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +36,14 @@ func (e *Every) Allow(now time.Time) (skipped uint64, ok bool) {
 	e.lines++
 	skipped, e.skipped = e.skipped, 0
 	return skipped, true
+}
+
+// Log logs a line that ends with the number of lines skipped since the last one, unless Allow skips it, too.
+func (e *Every) Log(ctx context.Context, to *slog.Logger, level slog.Level, msg string, attrs ...slog.Attr) {
+	if skipped, ok := e.Allow(time.Now()); ok {
+		attrs = append(attrs, slog.Uint64("lines_skipped", skipped))
+		to.LogAttrs(ctx, level, msg, attrs...) //nolint:sloglint // callers give a constant message
+	}
 }
 
 // Shorten truncates a text that a client may have caused to about limit bytes, and appends "...".

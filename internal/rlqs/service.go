@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-ratelimit/weir/internal/sleep"
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
@@ -120,10 +121,7 @@ func (s *Stream) read(from envoy, m *pb.RateLimitQuotaUsageReports) error {
 		}
 		s.Report(usages)
 		if unpaced += len(usages) + 1; unpaced >= usagesAtOnce {
-			select {
-			case <-time.After(time.Duration(unpaced) * time.Second / usagesPerSecond):
-			case <-from.Context().Done():
-			}
+			_ = sleep.For(from.Context(), time.Duration(unpaced)*time.Second/usagesPerSecond) // Recv returns its error, too
 			unpaced = 0
 		}
 		if m, err = from.Recv(); err != nil {

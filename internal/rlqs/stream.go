@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -145,21 +146,19 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	}
 	k.leave(c)
 	k.stats.Dropped++
-	if skipped, ok := k.dropped.Allow(time.Now()); ok {
-		k.o.Logger.Warn("too many quota buckets, so further buckets get no assignment; let bucket_id_builder build fewer",
-			slog.String("host", s.host), slog.String("domain", s.domain),
-			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.bucketsOf.used), slog.Uint64("lines_skipped", skipped))
-	}
+	k.dropped.Log(context.Background(), k.o.Logger, slog.LevelWarn,
+		"too many quota buckets, so further buckets get no assignment; let bucket_id_builder build fewer",
+		slog.String("host", s.host), slog.String("domain", s.domain),
+		slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.bucketsOf.used))
 	return nil
 }
 
 // refuse counts and logs a bucket that gets no assignment.
 func (k *Keeper) refuse(domain, why string) {
 	k.stats.Refused++
-	if skipped, ok := k.refused.Allow(time.Now()); ok { // without the bucket's values, which come from requests
-		k.o.Logger.Warn("a bucket gets no assignment, because of its limit or its entries",
-			slog.String("domain", domain), slog.String("reason", why), slog.Uint64("lines_skipped", skipped))
-	}
+	k.refused.Log(context.Background(), k.o.Logger, slog.LevelWarn, // without the bucket's values, which come from requests
+		"a bucket gets no assignment, because of its limit or its entries",
+		slog.String("domain", domain), slog.String("reason", why))
 }
 
 // remove removes a client, and also the stream if it is closed and has no other client.

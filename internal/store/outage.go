@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -284,15 +285,8 @@ func (s *Store) watch(ctx context.Context) {
 		wait.Go(func() { panics.Catch("ping of Redis", func() { r.check(ctx) }) })
 	}
 	wait.Wait()
-	tick := time.NewTicker(pingAgain)
-	defer tick.Stop()
 	var last time.Time // time of the last outage; zero: local counts are cleared
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for sleep.For(ctx, pingAgain) == nil {
 		for _, r := range s.remotes {
 			if r.outage.Load() != nil {
 				last = time.Now()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -319,10 +320,8 @@ func (s *Store) Run(ctx context.Context) {
 
 // report logs, until ctx is done, that counters were lowered to full or restarted.
 func (s *Store) report(ctx context.Context) {
-	tick := time.NewTicker(reportEvery)
-	defer tick.Stop()
 	var cut, restarted uint64
-	for {
+	for wait := time.Duration(0); sleep.For(ctx, wait) == nil; wait = reportEvery {
 		wasCut, wasRestarted := cut, restarted
 		cut, restarted = 0, 0
 		s.eachMemory(func(m memoryStats) bool { cut += m.Cut; return true })
@@ -334,11 +333,6 @@ func (s *Store) report(ctx context.Context) {
 		if restarted > wasRestarted {
 			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again, because their values in Redis cannot be read; does "+
 				"another program write keys with the prefix of Weir?", slog.Uint64("counters", restarted-wasRestarted))
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

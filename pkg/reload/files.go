@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
 // DefaultMaxSize is the maximum total size of the files that Paths reads, in bytes. It is enough for 200,000 rules, and
@@ -375,7 +376,7 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 		case <-notify.Errors: //nolint:errcheck // events were lost
 		case <-time.After(watchEvery):
 		}
-		pause(ctx, rest)
+		_ = sleep.For(ctx, rest) // the loop checks ctx
 		for len(notify.Events) > 0 {
 			<-notify.Events // the next listing shows the same changes
 		}

@@ -43,6 +43,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
 // Defaults of Options.
@@ -196,18 +197,11 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 			return nil
 		case <-r.changed:
 			if news, _ := r.check(ctx, ReasonWatch); !news {
-				pause(ctx, r.o.Settle) // so that frequent hints without a change do not cause continuous reads
+				_ = sleep.For(ctx, r.o.Settle) // so that frequent hints without a change do not cause continuous reads
 			}
 		case <-poll.C:
 			_, _ = r.check(ctx, ReasonPoll) // OnLoad receives the result
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 
@@ -393,8 +387,7 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
 	deadline := time.Now().Add(patience * r.o.Settle)
 	for {
-		pause(ctx, r.o.Settle)
-		if ctx.Err() != nil {
+		if sleep.For(ctx, r.o.Settle) != nil {
 			return last
 		}
 		next := r.read(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/flags"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
 var _ decide.Watcher = (*Top)(nil)
@@ -124,15 +125,8 @@ func New(o Options) *Top {
 
 // Run begins a new half every minute until ctx is done.
 func (t *Top) Run(ctx context.Context) {
-	tick := time.NewTicker(Half)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			t.rotate(now)
-		}
+	for sleep.For(ctx, Half) == nil {
+		t.rotate(time.Now())
 	}
 }
 

@@ -99,15 +99,10 @@ func (r *reader) read() {
 	for _, root := range roots {
 		r.document(root)
 	}
+	// A full disk or an unfinished write leaves an empty file, which must not remove all limits.
 	if r.documents == 0 && err == nil {
-		r.reportEmpty()
+		r.Errorf(r.start(), "this file is empty; write domain: and descriptors:, or remove the file")
 	}
-}
-
-// reportEmpty reports a file without documents, as envoyproxy/ratelimit does. A full disk or an unfinished write leaves
-// an empty file, which must not remove all limits.
-func (r *reader) reportEmpty() {
-	r.Errorf(r.start(), "this file is empty; write domain: and descriptors:, or remove the file")
 }
 
 // document reads a document, except the items that were read already.

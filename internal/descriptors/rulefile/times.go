@@ -19,10 +19,8 @@ var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "ye
 
 // parseUnit returns the unit of that name in upper or lower case.
 func parseUnit(name string) (descriptors.Unit, error) {
-	for u := descriptors.Second; u <= descriptors.Year; u++ {
-		if strings.EqualFold(name, u.String()) {
-			return u, nil
-		}
+	if u, ok := descriptors.ParseUnit(name); ok {
+		return u, nil
 	}
 	return descriptors.UnitUnknown, fmt.Errorf("%q is not a unit of time: use %s, or a window such as window: 90s%s",
 		name, strings.Join(unitNames, ", "), didYouMean(name, unitNames))
@@ -38,19 +36,11 @@ func didYouMean(text string, known []string) string {
 
 // parseDuration parses a duration, which must have a unit and no sign.
 func parseDuration(text string) (time.Duration, error) {
-	d, ok := durationOf(text)
-	if !ok {
+	d, err := words.ParseDuration(text)
+	if err != nil || text == "0" || strings.IndexAny(text, "+-") == 0 {
 		return 0, fmt.Errorf("%q is not a duration: %s", text, words.DurationForm)
 	}
 	return d, nil
-}
-
-func durationOf(text string) (d time.Duration, ok bool) {
-	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-") || text == "0" {
-		return 0, false
-	}
-	d, err := words.ParseDuration(text)
-	return d, err == nil
 }
 
 // parseDecimal parses a number with decimals, such as 3 or 2.5, in the parameter's own unit.

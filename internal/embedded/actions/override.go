@@ -9,19 +9,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// units are the units of a limit by Envoy's names.
-var units = map[string]descriptors.Unit{
-	"SECOND": descriptors.Second, "MINUTE": descriptors.Minute, "HOUR": descriptors.Hour,
-	"DAY": descriptors.Day, "MONTH": descriptors.Month, "YEAR": descriptors.Year,
-}
-
 // compileOverride returns the limit in an entry of rate_limits, or the zero value if it has none.
 func compileOverride(at string, l *routev3.RateLimit_Override) (own decide.OwnLimit, err error) {
 	switch s := l.GetOverrideSpecifier().(type) {
 	case nil:
 		return own, nil
 	case *routev3.RateLimit_Override_RateLimit:
-		unit, ok := units[s.RateLimit.GetUnit().String()]
+		unit, ok := descriptors.ParseUnit(s.RateLimit.GetUnit().String())
 		if !ok {
 			return own, fmt.Errorf("%s.rate_limit.unit: must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, got %s",
 				at, s.RateLimit.GetUnit())

@@ -72,7 +72,11 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, err
 	}
 	otel.SetLogger(logr.Discard()) // it would log invalid values, such as of ..._OTLP_HEADERS
-	otel.SetErrorHandler(&errorLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
+	line := logging.Every{Interval: time.Minute} // an unreachable collector causes an error every few seconds
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		line.Log(ctx, o.Log, slog.LevelWarn, "traces cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
+			slog.String("error", err.Error()))
+	}))
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "weir"), attribute.String("service.version", o.Version),
 	), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
@@ -112,20 +116,6 @@ func (t *Telemetry) Close() error {
 		t.log.LogAttrs(ctx, slog.LevelWarn, "the last traces were not sent", slog.String("error", err.Error()))
 	}
 	return nil
-}
-
-// errorLog logs errors at a limited rate, because an unreachable collector causes an error every few seconds.
-type errorLog struct {
-	log  *slog.Logger
-	line logging.Every
-}
-
-func (b *errorLog) Handle(err error) {
-	if skipped, ok := b.line.Allow(time.Now()); ok {
-		b.log.LogAttrs(context.Background(), slog.LevelWarn,
-			"traces cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
-			slog.String("error", err.Error()), slog.Uint64("lines_skipped", skipped))
-	}
 }
 
 const samplerVariable = "OTEL_TRACES_SAMPLER"

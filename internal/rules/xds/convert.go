@@ -137,16 +137,6 @@ func (c *converter) fields(d located) *descriptors.Descriptor {
 	return out
 }
 
-var unitsOf = map[ratelimitv3.RateLimitUnit]descriptors.Unit{
-	ratelimitv3.RateLimitUnit_SECOND: descriptors.Second,
-	ratelimitv3.RateLimitUnit_MINUTE: descriptors.Minute,
-	ratelimitv3.RateLimitUnit_HOUR:   descriptors.Hour,
-	ratelimitv3.RateLimitUnit_DAY:    descriptors.Day,
-	ratelimitv3.RateLimitUnit_WEEK:   descriptors.Week,
-	ratelimitv3.RateLimitUnit_MONTH:  descriptors.Month,
-	ratelimitv3.RateLimitUnit_YEAR:   descriptors.Year,
-}
-
 // limit converts a limit. An absent requests_per_unit is 0, as in all of protobuf.
 func (c *converter) limit(at string, l *ratelimitv3.RateLimitPolicy) *descriptors.RateLimit {
 	here := descriptors.Position{File: at}
@@ -157,7 +147,7 @@ func (c *converter) limit(at string, l *ratelimitv3.RateLimitPolicy) *descriptor
 	if out.Unlimited {
 		return out // unit and requests_per_unit have no meaning then
 	}
-	unit, ok := unitsOf[l.GetUnit()]
+	unit, ok := descriptors.ParseUnit(l.GetUnit().String())
 	if !ok {
 		out.Invalid = true
 		c.b.Errorf(descriptors.Position{File: at + ".unit"},

@@ -226,15 +226,11 @@ func (s *Source) use(ctx context.Context, v *verdict, version string) {
 	if v.problems == 0 {
 		return
 	}
-	skipped, ok := s.refusedLine.Allow(time.Now())
-	if !ok {
-		return
-	}
-	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules from xDS refused; the last valid rules of these domains stay in force",
+	s.refusedLine.Log(ctx, s.o.Log, slog.LevelError,
+		"rules from xDS refused; the last valid rules of these domains stay in force",
 		slog.String("server", Scheme+s.o.Server), slog.String("version", shorten(version)),
 		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
-		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
-		slog.Uint64("lines_skipped", skipped))
+		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")))
 }
 
 func (s *Source) noteOutage(ctx context.Context, err error) {
@@ -249,10 +245,8 @@ func (s *Source) noteOutage(ctx context.Context, err error) {
 	s.mu.Lock()
 	s.outage = why
 	s.mu.Unlock()
-	if skipped, ok := s.outageLine.Allow(time.Now()); ok {
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server; the rules stay in force",
-			slog.String("server", Scheme+s.o.Server), slog.String("error", why), slog.Uint64("lines_skipped", skipped))
-	}
+	s.outageLine.Log(ctx, s.o.Log, slog.LevelWarn, "no connection to the xDS server; the rules stay in force",
+		slog.String("server", Scheme+s.o.Server), slog.String("error", why))
 }
 
 func (s *Source) noteConnected(ctx context.Context) {
