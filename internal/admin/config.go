@@ -3,12 +3,10 @@ package admin
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"regexp"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/listen"
 )
@@ -63,13 +61,5 @@ func (c *Config) tls(log *slog.Logger) *listen.TLS {
 
 // token reads the token for each request, so that the file can change.
 func (c *Config) token() (string, error) {
-	text, err := fileread.ReadFile(context.Background(), c.HTTPTokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--http-token-file: %w", err)
-	}
-	token, err := adminapi.ParseToken(text)
-	if err != nil {
-		return "", fmt.Errorf("--http-token-file: %s %w", c.HTTPTokenFile, err)
-	}
-	return token, nil
+	return adminapi.ReadToken(context.Background(), "--http-token-file", c.HTTPTokenFile)
 }

@@ -229,26 +229,22 @@ func (c *Client) token() (string, error) {
 	if c.tokenFile == "" {
 		return "", nil
 	}
-	content, err := os.ReadFile(c.tokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	token, err := ParseToken(content)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %s %w", c.tokenFile, err)
-	}
-	return token, nil
+	return ReadToken(context.Background(), "--token-file", c.tokenFile)
 }
 
 // MinToken is the minimum length of a token in bytes, because shorter tokens can be guessed.
 const MinToken = 16
 
-// ParseToken returns the token in the content of a file. Its error continues a sentence that begins with the file name.
-func ParseToken(content []byte) (string, error) {
+// ReadToken returns the token in the file that a flag names. Its error names the flag and the file.
+func ReadToken(ctx context.Context, flag, file string) (string, error) {
+	content, err := fileread.ReadFile(ctx, file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
 	token := strings.TrimSpace(string(content))
 	if len(token) < MinToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", fmt.Errorf("must hold one line with the token: at least %d ASCII letters, digits or punctuation "+
-			"marks without spaces, such as the output of openssl rand -hex 16", MinToken)
+		return "", fmt.Errorf("%s: %s must hold one line with the token: at least %d ASCII letters, digits or punctuation "+
+			"marks without spaces, such as the output of openssl rand -hex 16", flag, file, MinToken)
 	}
 	return token, nil
 }

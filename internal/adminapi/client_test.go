@@ -274,7 +274,7 @@ func TestOptions(t *testing.T) {
 			adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"},
 			"--server-cert, --server-key: stat /nowhere",
 		},
-		"no token file": {adminapi.Options{TokenFile: "/nowhere"}, "--token-file: open /nowhere: no such file"},
+		"no token file": {adminapi.Options{TokenFile: "/nowhere"}, "--token-file: stat /nowhere: no such file"},
 		"a short token": {adminapi.Options{TokenFile: file(t, "s3cret\n")}, "must hold one line with the token: at least 16"},
 		"two lines":     {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-1\ns3cret-s3cret-2\n")}, "must hold one line"},
 		"a NUL":         {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-s3cret\x00")}, "must hold one line"},

@@ -48,10 +48,12 @@ func (a *App) Run(ctx context.Context) error {
 	case err = <-failed:
 		err = errors.Join(err, a.cut())
 	}
-	err = errors.Join(err, a.stopHTTP(work)) // the HTTP servers stop last, to respond to probes until the end
+	stopHTTP, cancel := context.WithTimeout(work, httpStop)
+	defer cancel()
+	err = errors.Join(err, a.admin.Stop(stopHTTP)) // the HTTP servers stop last, to respond to probes until the end
 	stopWork()
 	wait := lastWait + a.o.LongestTimeout()
-	if within(wait, background.Wait) {
+	if Within(wait, background.Wait) {
 		return err
 	}
 	var late []string
@@ -80,7 +82,7 @@ func (a *App) stop(ctx context.Context) (err error) {
 		a.quotas.Stop(last)
 		cancel()
 	}
-	answered := within(a.o.StopTimeout, a.grpc.Stop)
+	answered := Within(a.o.StopTimeout, a.grpc.Stop)
 	if !answered {
 		err = a.cut()
 	}
@@ -91,16 +93,10 @@ func (a *App) stop(ctx context.Context) (err error) {
 
 // cut cancels all requests. It returns an error if requests did not end.
 func (a *App) cut() error {
-	if a.grpc != nil && !within(lastCut, a.grpc.Cut) {
+	if a.grpc != nil && !Within(lastCut, a.grpc.Cut) {
 		return fmt.Errorf("requests still run %s after their connections were closed", lastCut)
 	}
 	return nil
-}
-
-func (a *App) stopHTTP(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, httpStop)
-	defer cancel()
-	return a.admin.Stop(ctx)
 }
 
 // logStart logs the address, store and rules of the process.
@@ -129,8 +125,8 @@ func (a *App) logStart(ctx context.Context) {
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving", parts...)
 }
 
-// within runs f and reports whether f ended in time. A late f continues in its own goroutine.
-func within(limit time.Duration, f func()) bool {
+// Within runs f and reports whether f ended in time. A late f continues in its own goroutine.
+func Within(limit time.Duration, f func()) bool {
 	done := make(chan struct{})
 	panics.Go("end of a part", func() {
 		defer close(done)
@@ -147,7 +143,7 @@ func within(limit time.Duration, f func()) bool {
 // closeInTime closes a part. It returns an error, and abandons the part, if closing takes longer than limit.
 func closeInTime(name string, limit time.Duration, closePart func() error) error {
 	closed := make(chan error, 1)
-	if !within(limit, func() {
+	if !Within(limit, func() {
 		err := errors.New("closing panicked") // replaced if closePart returns
 		defer func() { closed <- err }()
 		err = closePart()

@@ -122,12 +122,13 @@ func (w *checkedWriter) Write(text []byte) (int, error) {
 
 // newParser returns a parser for the grammar, with the options of its help.
 func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
+	b := build()
 	return kong.New(grammar,
 		kong.Name("weir"),
 		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
 			"counters in memory or in Redis.\n\nExit codes: 0 success, 1 failure, 2 a wrong command line or a path that "+
 			"cannot be read; the help of each command has details."),
-		kong.Vars{"version": versionLine()},
+		kong.Vars{"version": "weir " + buildLine(&b)},
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),

@@ -36,32 +36,25 @@ const maxShownErrors = 100
 
 // Run prints the result of the reload.
 func (c *reloadCmd) Run(ctx context.Context, io streams) error {
-	client, err := connect(c.To) //nolint:contextcheck // it connects only to a socket of this machine
-	if err != nil {
+	isRefused := false
+	err := ask(&c.remoteFlags, io, func(to *adminapi.Client, result *adminapi.Reloaded) error {
+		err := to.Post(ctx, "/reload", nil, result)
+		refusal, ok := errors.AsType[*adminapi.StatusError](err)
+		isRefused = ok && refusal.Status == http.StatusUnprocessableEntity && json.Unmarshal(refusal.Body, result) == nil
+		if isRefused {
+			return nil
+		}
 		return err
-	}
-	defer client.Close()
-	var result adminapi.Reloaded
-	err = client.Post(ctx, "/reload", nil, &result)
-	refusal, isRefused := errors.AsType[*adminapi.StatusError](err)
-	isRefused = isRefused && refusal.Status == http.StatusUnprocessableEntity &&
-		json.Unmarshal(refusal.Body, &result) == nil
-	if isRefused {
-		err = nil
-	}
-	switch {
-	case err != nil:
-		return err
-	case c.Output.json():
-		err = printJSON(io, result)
-	case isRefused:
-		printErrors(io.err, result.Errors, len(result.Errors))
-		fmt.Fprintln(io.err, "refused; the old rules stay in force")
-	default:
+	}, func(io streams, result *adminapi.Reloaded) {
+		if isRefused {
+			printErrors(io.err, result.Errors, len(result.Errors))
+			fmt.Fprintln(io.err, "refused; the old rules stay in force")
+			return
+		}
 		fmt.Fprintf(io.out, "reloaded: rules %s, in force since %s\n", reload.ShortHash(result.Hash),
 			result.LoadedAt.Format(time.RFC3339))
-	}
-	if isRefused {
+	})
+	if err == nil && isRefused {
 		return errReported
 	}
 	return err

@@ -16,12 +16,6 @@ var version, commit string
 // unknownCommit is shown if a binary does not record its commit.
 const unknownCommit = "unknown"
 
-// versionLine is the output of weir --version.
-func versionLine() string {
-	b := build()
-	return "weir " + buildLine(&b)
-}
-
 // buildLine formats a build in one line.
 func buildLine(b *app.Build) string {
 	parts := []string{"commit " + b.Commit}

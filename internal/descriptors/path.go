@@ -11,12 +11,7 @@ import (
 // by the form and its items. Backslashes make paths unique within a domain. They occur only where they are needed.
 
 // pathKey returns a key with a backslash before each backslash, = and space.
-func pathKey(key string) string {
-	if !strings.ContainsAny(key, `\= `) {
-		return key
-	}
-	return strings.NewReplacer(`\`, `\\`, `=`, `\=`, ` `, `\ `).Replace(key)
-}
+var pathKey = strings.NewReplacer(`\`, `\\`, `=`, `\=`, ` `, `\ `).Replace
 
 // pathValue returns a value, or the items of a form, with " > " written as " \> ", also at the end. A " \> " in the
 // value itself gets another backslash.

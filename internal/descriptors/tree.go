@@ -48,8 +48,11 @@ func (b *Branch) Nodes() (all []*Node) {
 }
 
 // Matches returns what an entry with this value matches, in the order in which Domain.Match tries it. Domain.Match
-// takes only the first. Of each kind of pattern, Matches returns only the first pattern.
+// takes only the first. Of each kind of pattern, Matches returns only the first pattern. A nil Branch matches nothing.
 func (b *Branch) Matches(value string) (all []Match) {
+	if b == nil {
+		return nil
+	}
 	if to := b.Values[value]; to != nil {
 		all = append(all, Match{"value", to})
 	}

@@ -186,13 +186,5 @@ func (in *instance) close() {
 // Wait waits until the instances without filters are closed, at most for limit. Then leased permits are released and
 // the last log lines are written.
 func (m *Module) Wait(limit time.Duration) {
-	closed := make(chan struct{})
-	panics.Go("wait for instances", func() {
-		defer close(closed)
-		m.closing.Wait()
-	})
-	select {
-	case <-closed:
-	case <-time.After(limit):
-	}
+	app.Within(limit, m.closing.Wait)
 }

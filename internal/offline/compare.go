@@ -34,8 +34,8 @@ type Comparison struct {
 func Compare(
 	ctx context.Context, before, after *descriptors.Set, in io.Reader, o LogOptions, top int,
 ) (*Comparison, error) {
-	c := newComparing(before, after, top)
-	for i, set := range c.sets {
+	c := newComparing()
+	for i, set := range []*descriptors.Set{before, after} {
 		engine, err := NewEngine(set) //nolint:contextcheck // the engine ends with Close
 		if err != nil {
 			return nil, err
@@ -47,26 +47,22 @@ func Compare(
 	if err != nil {
 		return nil, err
 	}
-	c.finish(log)
+	c.report.Log = *log
+	c.finish(top, before, after)
 	return &c.report, nil
 }
 
 // comparing is a comparison in progress.
 type comparing struct {
-	sets     [2]*descriptors.Set // before and after
-	engines  [2]*Engine
-	top      int
+	engines  [2]*Engine // before and after
 	rules    map[countedRule]*RuleCount
 	keys     map[*RuleCount]map[string]*KeyCount
 	keyCount int // number of keys over all rules
 	report   Comparison
 }
 
-func newComparing(before, after *descriptors.Set, top int) *comparing {
-	return &comparing{
-		sets: [2]*descriptors.Set{before, after}, top: top,
-		rules: map[countedRule]*RuleCount{}, keys: map[*RuleCount]map[string]*KeyCount{},
-	}
+func newComparing() *comparing {
+	return &comparing{rules: map[countedRule]*RuleCount{}, keys: map[*RuleCount]map[string]*KeyCount{}}
 }
 
 // decide decides a request with both sets.
@@ -150,7 +146,10 @@ func (c *comparing) rule(l *descriptors.Limit) *RuleCount {
 
 // key returns the count for a counter of the limit. After maxKeys keys, new keys of a rule share one count.
 func (c *comparing) key(l *descriptors.Limit, key string) *KeyCount {
-	all, text := c.keys[c.rule(l)], keyText(key)
+	all, text := c.keys[c.rule(l)], key
+	if terms, ok := descriptors.ParseKey(key); ok {
+		text = descriptors.FormatEntries(terms.Entries)
+	}
 	if all[text] == nil && c.keyCount >= maxKeys {
 		text = "(others)"
 	}
@@ -161,17 +160,8 @@ func (c *comparing) key(l *descriptors.Limit, key string) *KeyCount {
 	return all[text]
 }
 
-// keyText returns the descriptor in a counter's key.
-func keyText(key string) string {
-	terms, ok := descriptors.ParseKey(key)
-	if !ok {
-		return key
-	}
-	return descriptors.FormatEntries(terms.Entries)
-}
-
-func (c *comparing) finish(log *Log) {
-	c.report.Log = *log
+// finish completes the report, with at most top keys per rule.
+func (c *comparing) finish(top int, sets ...*descriptors.Set) {
 	for _, rule := range c.rules {
 		if rule.size() == 0 && rule.ShadowBefore == rule.ShadowAfter {
 			continue
@@ -180,13 +170,13 @@ func (c *comparing) finish(log *Log) {
 		rule.Keys = slices.SortedFunc(maps.Values(c.keys[rule]), func(a, b *KeyCount) int {
 			return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Key, b.Key))
 		})
-		rule.Keys = rule.Keys[:min(len(rule.Keys), c.top)]
+		rule.Keys = rule.Keys[:min(len(rule.Keys), top)]
 	}
 	slices.SortFunc(c.report.Rules, func(a, b *RuleCount) int {
 		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule),
 			cmp.Compare(a.Limit, b.Limit))
 	})
-	c.report.Notes = notes(c.sets[:]...)
+	c.report.Notes = notes(sets...)
 	for i, name := range []string{"old", "new"} {
 		if evicted := c.engines[i].Evicted(); evicted > 0 {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("More than %d counters were in use at once with the %s rules: "+

@@ -236,7 +236,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if len(r.waiting) > maxWaiting {
 		t.Errorf("%d lines wait, more than %d", len(r.waiting), maxWaiting)
 	}
-	c := newComparing(set, set, 2)
+	c := newComparing()
 	limit := set.Limits()[0]
 	for i := range maxKeys + 10 {
 		c.key(limit, fmt.Sprintf("fixed_window|shop|client=%d", i)).NewlyDenied++

@@ -33,19 +33,6 @@ type LimitRun struct {
 	*Result
 }
 
-func newSimulation(o SimulationOptions) *Simulation {
-	return &Simulation{Options: o, ForSeconds: o.Length.Seconds(), BucketSeconds: o.bucket().Seconds()}
-}
-
-// add adds a completed run of a limit.
-func (r *Simulation) add(l Limit, run *run) {
-	p := l.Policy
-	r.Runs = append(r.Runs, LimitRun{
-		Limit: l, Algorithm: p.Algorithm().String(), RequestsPerUnit: p.Limit(), WindowSeconds: p.Window().Seconds(),
-		Capacity: p.Capacity(), Result: run.finish(),
-	})
-}
-
 // Heading returns the rules, the traffic, and if there are several limits, their positions.
 func (r *Simulation) Heading() string {
 	lines := []string{"Rule: " + r.Rule, fmt.Sprintf("Traffic: %s for %s, seed %d", r.Traffic,

@@ -88,7 +88,7 @@ func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	left := c.could - allowed
 	if left < 0 {
 		if !b.isFailing && (!c.isResumed || c.reports != 1) {
-			c.stream.keeper.stats.Over += uint64(-left)
+			c.stream.keeper.stats.Uncharged += uint64(-left)
 			b.debt = min(b.debt-left, b.capacity())
 		}
 		left = 0

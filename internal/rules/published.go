@@ -161,11 +161,6 @@ func query[T any](s *Published, command interface{ Result() (T, error) }) (answe
 	return answer, nil
 }
 
-// current returns the current mark, "" if no rules are published.
-func (s *Published) current(ctx context.Context) (string, error) {
-	return query(s, s.redis.Client.HGet(ctx, s.key, "current"))
-}
-
 // Current returns the current set. The error wraps ErrNothingPublished if there is none, and ErrDamaged if the set
 // cannot be decoded. With these two errors, the returned set can be passed to Publish as saw.
 func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
@@ -363,7 +358,7 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *PublishedSet, outage, err error) {
 	short, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	mark, err := f.sets.current(short)
+	mark, err := query(f.sets, f.sets.redis.Client.HGet(short, f.sets.key, "current")) // "" if no rules are published
 	if err == nil && last != nil && mark == last.mark() {
 		return last, nil, nil
 	}

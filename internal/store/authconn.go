@@ -34,7 +34,6 @@ func (c *authConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Write implements net.Conn.
 func (c *authConn) Write(p []byte) (int, error) {
 	begins, next := c.begins, c.from.current.Load()
 	c.begins = false
@@ -49,7 +48,6 @@ func (c *authConn) Write(p []byte) (int, error) {
 	return max(0, n-len(auth)), err
 }
 
-// Read implements net.Conn.
 func (c *authConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)

@@ -71,7 +71,6 @@ type fairConn struct {
 	answer time.Duration
 }
 
-// SetWriteDeadline implements net.Conn.
 func (c *fairConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.fair(t)) }
 
 // SetReadDeadline implements net.Conn. go-redis calls it when it has written a command.
@@ -84,7 +83,6 @@ func (c *fairConn) fair(t time.Time) time.Time {
 	return t
 }
 
-// Read implements net.Conn.
 func (c *fairConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if !errors.Is(err, os.ErrDeadlineExceeded) || c.Conn.SetReadDeadline(time.Now().Add(lastLook)) != nil {
@@ -128,7 +126,6 @@ type helloConn struct {
 	answer []byte // response to HELLO that is not read yet
 }
 
-// Write implements net.Conn.
 func (c *helloConn) Write(p []byte) (int, error) {
 	if !c.begun && commandName(p) == "hello" {
 		c.answer = []byte("-ERR unknown command 'HELLO'\r\n")
@@ -138,7 +135,6 @@ func (c *helloConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read implements net.Conn.
 func (c *helloConn) Read(p []byte) (int, error) {
 	if len(c.answer) == 0 {
 		return c.Conn.Read(p)

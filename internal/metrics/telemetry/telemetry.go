@@ -71,7 +71,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := o.CheckEnvironment(os.Getenv); err != nil {
 		return nil, err
 	}
-	otel.SetLogger(logr.Discard()) // it would log invalid values, such as of ..._OTLP_HEADERS
+	otel.SetLogger(logr.Discard())               // it would log invalid values, such as of ..._OTLP_HEADERS
 	line := logging.Every{Interval: time.Minute} // an unreachable collector causes an error every few seconds
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		line.Log(ctx, o.Log, slog.LevelWarn, "traces cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",

@@ -54,7 +54,7 @@ func (e *matcher) walk() {
 			e.tooLong(entry, open)
 			return
 		}
-		all := matches(n, entry)
+		all := n.Keys[entry.Key].Matches(entry.Value)
 		if len(all) == 0 {
 			e.stuck(n, i)
 			return
@@ -107,15 +107,6 @@ func (e *matcher) stuck(n *descriptors.Node, i int) {
 	e.miss("rules %s have the key %s, but none of them matches the value %s; %s", below, quotedShort(entry.Key),
 		quotedShort(entry.Value), listed("they match", nearest(entry.Value, values(b, i)),
 			"their values are hashed, and not shown"))
-}
-
-// matches returns all rules below the node that the entry matches, in the order of Branch.Matches.
-func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
-	b := n.Keys[entry.Key]
-	if b == nil {
-		return nil
-	}
-	return b.Matches(entry.Value)
 }
 
 // at returns a rule's path and position.
