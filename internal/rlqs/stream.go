@@ -153,10 +153,10 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	return nil
 }
 
-// refuse counts and logs a bucket that gets no assignment.
+// refuse counts a bucket that gets no assignment, and logs it without its values, which come from requests.
 func (k *Keeper) refuse(domain, why string) {
 	k.stats.Refused++
-	k.refused.Log(context.Background(), k.o.Logger, slog.LevelWarn, // without the bucket's values, which come from requests
+	k.refused.Log(context.Background(), k.o.Logger, slog.LevelWarn,
 		"a bucket gets no assignment, because of its limit or its entries",
 		slog.String("domain", domain), slog.String("reason", why))
 }
