@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,15 +92,16 @@ func (c *generateIstioCmd) write(to streams, files []istio.File) error {
 	if err := os.MkdirAll(c.Output, 0o755); err != nil { //nolint:gosec // other users may apply the files
 		return err
 	}
-	old, err := filepath.Glob(filepath.Join(c.Output, "envoyfilter-*.yaml"))
+	old, err := fs.Glob(os.DirFS(c.Output), "envoyfilter-*.yaml")
 	for _, f := range files {
 		path := filepath.Join(c.Output, f.Name)
 		err = errors.Join(err, os.WriteFile(path, f.Data, 0o644)) //nolint:gosec // as above
 		fmt.Fprintf(to.out, "wrote %s\n", path)
-		old = slices.DeleteFunc(old, func(name string) bool { return name == path })
+		old = slices.DeleteFunc(old, func(name string) bool { return name == f.Name })
 	}
-	for _, path := range old {
-		fmt.Fprintf(to.err, "%s is of an earlier run: delete its EnvoyFilter (kubectl delete -f), and the file\n", path)
+	for _, name := range old {
+		fmt.Fprintf(to.err, "%s is of an earlier run: delete its EnvoyFilter (kubectl delete -f), and the file\n",
+			filepath.Join(c.Output, name))
 	}
 	return err
 }

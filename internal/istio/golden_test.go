@@ -76,7 +76,7 @@ func TestTooLarge(t *testing.T) {
 		fmt.Fprintf(&limits, "  - {name: l%d, allow: 1 per day, paths: [/%09000d]}\n", i, i)
 	}
 	_, err := Generate([]File{{"f", []byte("service: shop/shop\nlimits:\n" + limits.String())}}, Options{})
-	if err == nil || !strings.HasPrefix(err.Error(), "f:1:1: envoyfilter-shop-shop.yaml would have 11") {
+	if err == nil || !strings.HasPrefix(err.Error(), "f:1:1: envoyfilter-shop_shop.yaml would have 11") {
 		t.Errorf("%v, want that the EnvoyFilter is too large", err)
 	}
 }

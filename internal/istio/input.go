@@ -196,6 +196,7 @@ func (in *input) read(f File) {
 			return
 		}
 		if root := (node{document.Content[0], f.Name}); root.exists() {
+			in.checkNodes(root)
 			in.add(root)
 		}
 	}
@@ -210,7 +211,7 @@ func (in *input) add(root node) {
 	}
 	switch {
 	case o.kind == "List":
-		for _, item := range root.get("items").items() {
+		for _, item := range in.list(root.get("items"), "items") {
 			in.add(item)
 		}
 		return
@@ -226,10 +227,10 @@ func (in *input) add(root node) {
 		in.reportf(root, "%s %s is not read", o.kind, o.fullName())
 		return
 	}
-	in.checkNodes(root)
 	if o.kind != kindShort {
-		if o.namespace == "" || o.name == "" {
-			in.refuse(root, "%s needs metadata with a name and a namespace; write both", root.get("kind").text())
+		if !fullNames.MatchString(o.fullName()) {
+			in.refuse(root, "%s needs metadata with a name and a namespace as in Kubernetes, not %q and %q",
+				root.get("kind").text(), o.name, o.namespace)
 			return
 		}
 		if first := in.find(o.kind, o.namespace, o.name); first != nil {

@@ -12,15 +12,18 @@ import (
 
 // fullNames, limitNames and so on match the texts of the short form.
 var (
-	fullNames  = regexp.MustCompile(`^([a-z0-9][-a-z0-9]*)/([a-z0-9][-a-z0-9.]*)$`)
+	fullNames  = regexp.MustCompile(`^([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)/([a-z0-9](?:[-.a-z0-9]{0,178}[a-z0-9])?)$`)
 	limitNames = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	hosts      = regexp.MustCompile(`^(?i)(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*$`)
-	paths      = regexp.MustCompile(`^=/[^?#*\s]*$|^/([^?#*\s]*[^/?#*\s])?$`)
+	paths      = regexp.MustCompile(`^=?((/` + segment + `)+|/)$|^=(/` + segment + `)+/$`)
 	methods    = regexp.MustCompile(`^[A-Z][A-Z-]*$`)
 	headers    = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 	parameters = regexp.MustCompile(`^[^&=#\s]+$`)
 	rates      = regexp.MustCompile(`^([0-9]+) per (second|minute|hour|day|week|month|year)$`)
 )
+
+// segment matches a segment of a path that Istio's normalization does not change, and that needs no percent-encoding.
+const segment = `\.{0,2}[-\w~!$&'()+,;=:@][-\w.~!$&'()+,;=:@]*`
 
 const classWaypoint = "istio-waypoint"
 
@@ -116,7 +119,7 @@ func (in *input) limit(n node, owner string, w *workload) limit {
 	}
 	// The byte \C also matches invalid UTF-8, which would evade the limit otherwise.
 	if all := in.texts(n.get("paths"), paths, "paths", "write a prefix of whole segments, such as /login, or =/login for "+
-		"this path only, without * or query"); len(all) > 0 {
+		"this path only, without %, *, query, or segments that are empty, . or .."); len(all) > 0 {
 		for i, path := range all {
 			if exact, ok := strings.CutPrefix(path, "="); ok {
 				all[i] = regexp.QuoteMeta(exact) + `(\?\C*)?`
@@ -203,7 +206,11 @@ func (in *input) match(n node, pattern *regexp.Regexp, field, instead string) []
 
 // texts returns the texts of a list, sorted.
 func (in *input) texts(n node, pattern *regexp.Regexp, field, instead string) (all []string) {
-	for _, item := range in.list(n, field) {
+	items := in.list(n, field)
+	if n.exists() && n.text() == "" && len(items) == 0 {
+		in.refuse(n, "%s is empty; leave it out, which means all %s", field, field)
+	}
+	for _, item := range items {
 		all = append(all, in.match(item, pattern, field, instead)[0])
 	}
 	slices.Sort(all)

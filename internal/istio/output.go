@@ -76,7 +76,7 @@ func (in *input) filterFile(w *workload) File {
 		}
 		lists = append(lists, fields{"applyTo": l.applyTo, "match": match, "limits": limits})
 	}
-	return in.file(w.from[0], "envoyfilter-"+w.namespace+"-"+w.name+".yaml", "filter", fields{
+	return in.file(w.from[0], "envoyfilter-"+w.namespace+"_"+w.name+".yaml", "filter", fields{
 		"name": w.name, "namespace": w.namespace, "revision": in.Revision, "selector": w.selector, "target": w.target,
 		"context": w.context, "listener": w.listener, "own": own, "lists": lists,
 	})
