@@ -2,16 +2,19 @@
 package istio
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/istio"
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
@@ -23,31 +26,37 @@ func list(v any, path ...any) []any {
 	return l
 }
 
-// child is the value under keys and indices, as an object.
-func child(v any, path ...any) object {
-	o, _ := podtest.At(v, path...).(object)
-	return o
-}
+// generated is the name of what weir generate istio makes of limits.yaml.
+const generated = "limits.yaml"
 
 // load returns the objects of a file.
 func load(t *testing.T, file string) (all []object) {
 	t.Helper()
-	f, err := os.Open(file)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
-	for decoder := yaml.NewDecoder(f); ; {
-		var o object
-		err := decoder.Decode(&o)
-		if errors.Is(err, io.EOF) {
-			return all
-		}
+	files := []istio.File{{Name: file, Data: data}}
+	if file == generated {
+		out, err := istio.Generate(files, istio.Options{})
 		if err != nil {
-			t.Fatalf("%s: %v", file, err)
+			t.Fatal(err)
 		}
-		all = append(all, o)
+		files = out.Files
 	}
+	for _, f := range files {
+		var err error
+		for decoder := yaml.NewDecoder(bytes.NewReader(f.Data)); err == nil; {
+			var o object
+			if err = decoder.Decode(&o); err == nil {
+				all = append(all, o)
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+	}
+	return all
 }
 
 // kind returns the objects of a kind.
@@ -61,19 +70,14 @@ func kind(objects []object, kind string) (some []object) {
 }
 
 func TestRulesLoad(t *testing.T) {
-	for _, file := range []string{"weir.yaml", "socket/shop.yaml"} {
+	for _, file := range []string{"weir.yaml", generated, "socket/shop.yaml"} {
 		for _, config := range kind(load(t, file), "ConfigMap") {
 			var files []rulefile.File
-			for name, text := range child(config, "data") {
+			for name, text := range config["data"].(object) { //nolint:errcheck,forcetypeassert // a ConfigMap has data
 				files = append(files, rulefile.File{Name: name, Data: fmt.Append(nil, text)})
 			}
-			set, err := rulefile.Compile(files)
-			if err != nil {
-				t.Errorf("%s: %v", file, err)
-				continue
-			}
-			if set == nil || len(files) == 0 {
-				t.Errorf("%s has no rules", file)
+			if set, err := rulefile.Compile(files); set == nil || err != nil || len(files) == 0 {
+				t.Errorf("%s: %d files with rules: %v", file, len(files), err)
 			}
 		}
 	}
@@ -81,42 +85,39 @@ func TestRulesLoad(t *testing.T) {
 
 // TestFiltersAsk: the filters name the domain of the rules, and a cluster that there is.
 func TestFiltersAsk(t *testing.T) {
-	service := kind(load(t, "weir.yaml"), "Service")[0]
-	if podtest.At(service, "spec", "clusterIP") != nil {
-		t.Error("the Service is headless: sidecars reach no headless Service by its cluster")
-	}
+	weir := load(t, "weir.yaml")
+	service := kind(weir, "Service")[0]
 	port := podtest.At(service, "spec", "ports", 0)
-	if podtest.At(port, "appProtocol") != "grpc" {
-		t.Errorf("the first port's protocol is %v: Envoy would not speak HTTP/2", podtest.At(port, "appProtocol"))
+	if podtest.At(service, "spec", "clusterIP") != nil || podtest.At(port, "appProtocol") != "grpc" {
+		t.Error("sidecars reach a Service that is not headless, and speak HTTP/2 if its first port's appProtocol is grpc")
 	}
-	host := fmt.Sprintf("%v.%v.svc.cluster.local", podtest.At(service, "metadata", "name"), podtest.At(service, "metadata", "namespace"))
+	host := fmt.Sprintf("%v.%v.svc.cluster.local", podtest.At(service, "metadata", "name"),
+		podtest.At(service, "metadata", "namespace"))
 	ofService := fmt.Sprintf("outbound|%v||%s", podtest.At(port, "port"), host)
-	for file, cluster := range map[string]string{
-		"gateway.yaml": ofService, "sidecar.yaml": ofService, "socket/envoyfilter.yaml": "weir",
-	} {
-		filters := 0
-		for _, patch := range list(load(t, file)[0], "spec", "configPatches") {
-			if podtest.At(patch, "applyTo") == "CLUSTER" && podtest.At(patch, "patch", "value", "name") != cluster {
-				t.Errorf("%s adds the cluster %v, want %s", file, podtest.At(patch, "patch", "value", "name"), cluster)
-			}
-			if podtest.At(patch, "applyTo") != "HTTP_FILTER" {
-				continue
-			}
-			filters++
-			config := podtest.At(patch, "patch", "value", "typed_config")
-			if podtest.At(config, "domain") != "shop" || podtest.At(config, "timeout") != "0.02s" {
-				t.Errorf("%s: domain %v, timeout %v", file, podtest.At(config, "domain"), podtest.At(config, "timeout"))
-			}
-			if got := podtest.At(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name"); got != cluster {
-				t.Errorf("%s asks the cluster %v, want %s", file, got, cluster)
-			}
+	rules := podtest.At(load(t, generated)[0], "metadata", "name")
+	volume := list(kind(weir, "Deployment")[0], "spec", "template", "spec", "volumes", 0, "projected", "sources")
+	if name := podtest.At(volume, 1, "configMap", "name"); name != rules {
+		t.Errorf("weir.yaml mounts the ConfigMap %v, want %v", name, rules)
+	}
+	filters := append(kind(load(t, generated), "EnvoyFilter"), load(t, "socket/envoyfilter.yaml")...)
+	if len(filters) != 3 {
+		t.Errorf("there are %d EnvoyFilters, want those of the gateway, the service and the socket", len(filters))
+	}
+	for _, filter := range filters {
+		patches := list(filter, "spec", "configPatches")
+		want := []any{"istio", "0.02s", ofService, "weir-system/" + host}
+		if podtest.At(patches[0], "applyTo") == "CLUSTER" { // of the socket
+			want = []any{"shop", "0.02s", podtest.At(patches[0], "patch", "value", "name"), nil}
+			patches = patches[1:]
 		}
-		if filters != 1 {
-			t.Errorf("%s has %d filters, want 1", file, filters)
+		config := podtest.At(patches[0], "patch", "value", "typed_config")
+		got := []any{
+			podtest.At(config, "domain"), podtest.At(config, "timeout"),
+			podtest.At(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name"),
+			podtest.At(filter, "metadata", "annotations", "envoyfilter.istio.io/referenced-services"),
 		}
-		references := podtest.At(load(t, file)[0], "metadata", "annotations", "envoyfilter.istio.io/referenced-services")
-		if cluster == ofService && references != "weir-system/"+host {
-			t.Errorf("%s references the service %v", file, references)
+		if !slices.Equal(got, want) {
+			t.Errorf("%v: domain, timeout, cluster, service %v, want %v", podtest.At(filter, "metadata", "name"), got, want)
 		}
 	}
 }

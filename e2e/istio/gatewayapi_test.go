@@ -3,6 +3,7 @@
 package istio
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,49 +13,18 @@ import (
 // gatewayAPIModule has the CRDs of the Gateway API, in the version that istiod is built with.
 const gatewayAPIModule = "sigs.k8s.io/gateway-api@v1.6.0"
 
-// A gateway of the Gateway API, for which istiod makes the Deployment, and a route with a name.
-const gatewayAPIManifest = `
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: edge, namespace: shop}
-spec:
-  gatewayClassName: istio
-  listeners: [{name: http, protocol: HTTP, port: 8088}]
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: HTTPRoute
-metadata: {name: shop, namespace: shop}
-spec:
-  parentRefs: [{name: edge}]
-  rules:
-    - name: login
-      matches: [{path: {type: PathPrefix, value: /login}}]
-      backendRefs: [{name: shop, port: 80}]
-    - matches: [{path: {type: PathPrefix, value: /}}]
-      backendRefs: [{name: shop, port: 80}]
-`
-
-// testGatewayAPI: gateway.yaml limits at a gateway of the Gateway API, too, with its namespace and its label.
+// testGatewayAPI: limits at a gateway of the Gateway API, for which istiod makes the Deployment.
 func testGatewayAPI(t *testing.T, m *mesh) {
-	filter := read(t, "gateway.yaml")
-	for before, after := range map[string]string{
-		"timeout: 0.02s":                  "timeout: 5s",
-		"namespace: istio-system":         "namespace: shop",
-		"labels: {istio: ingressgateway}": "labels: {gateway.networking.k8s.io/gateway-name: edge}",
-	} {
-		if strings.Count(filter, before) != 1 {
-			t.Fatalf("gateway.yaml does not have %q once", before)
-		}
-		filter = strings.Replace(filter, before, after, 1)
-	}
-	m.Apply(t, gatewayAPIManifest)
-	m.Apply(t, filter)
+	manifest := testdata(t, "gatewayapi.yaml")
+	m.Apply(t, manifest)
+	m.generate(t, m.input+"---\n"+manifest+"---\n"+strings.Replace(firstLimits(t), "istio-system/ingressgateway", "shop/edge", 1))
 	const ip = "10.91.0.25"
 	m.endpoints(t, "shop", "edge-istio", ip, map[string]int{"http": 8088})
 	m.startPod(t, "shop", "edge-istio", ip)
 
 	const url = "http://" + ip + ":8088/"
-	awaitHeader(t, m.namespace(t, "api-probe", "10.91.0.26"), question{Method: "GET", URL: url}, `10, 10;w=60;`)
+	probe := m.namespace(t, "api-probe", "10.91.0.26")
+	awaitHeader(t, probe, question{Method: "GET", URL: url}, `10, 10;w=3600;name="shop/edge/per-client"`)
 	client := m.namespace(t, "api-client", "10.91.0.27")
 	answers := client.send(t, question{Method: "GET", URL: url, Times: 11})
 	if got, want := statuses(answers), repeat(200, 10, limited, 1); !slices.Equal(got, want) {
@@ -67,8 +37,36 @@ func testGatewayAPI(t *testing.T, m *mesh) {
 	}
 }
 
+// firstLimits returns the first document of limits.yaml.
+func firstLimits(t *testing.T) string {
+	t.Helper()
+	first, _, _ := strings.Cut(read(t, "limits.yaml"), "---\n")
+	return first
+}
+
 // gatewayAPICRDs is the folder of the CRDs.
 func gatewayAPICRDs(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(moduleDir(t, gatewayAPIModule), "config/crd/standard")
+}
+
+// testWaypoint: istiod puts the filter into the waypoint's listener for requests to services. Sending requests needs
+// Istio's build of Envoy.
+func testWaypoint(t *testing.T, m *mesh) {
+	m.Apply(t, testdata(t, "waypoint.yaml"))
+	m.generate(t, m.input+`---
+gateway: ambient/waypoint
+class: istio-waypoint
+limits: [{name: callers, per: caller, allow: 1000 per day}]
+`)
+	p := m.createPod(t, "ambient", "waypoint", "10.91.0.34", "waypoint")
+	p.namespace = m.namespace(t, "waypoint", p.ip)
+	m.startProxy(t, p)
+	await(t, func() error {
+		const dump = "http://127.0.0.1:15000/config_dump?resource=dynamic_listeners&name_regex=main_internal"
+		if a := p.one(t, question{Method: "GET", URL: dump}); !strings.Contains(a.Body, `"name": "weir.ratelimit"`) {
+			return fmt.Errorf("main_internal has no filter of Weir: %.3000v", a)
+		}
+		return nil
+	})
 }

@@ -59,7 +59,7 @@ func TestIstio(t *testing.T) {
 	if os.Getenv("WEIR_TEST_ISTIO") == "" {
 		t.Skip("not run: make e2e-istio runs it, with $WEIR_TEST_ISTIO set")
 	}
-	dir := enter(t, 15*time.Minute, tool("pilot-discovery"), tool("pilot-agent"), tool("istioctl"))
+	dir := enter(t, 25*time.Minute, tool("pilot-discovery"), tool("pilot-agent"), tool("istioctl"))
 	if dir == "" {
 		return
 	}
@@ -67,18 +67,20 @@ func TestIstio(t *testing.T) {
 	m.install(t, envoyProgram(t))
 	m.accepts(t)
 	m.startIstiod(t)
-	m.apply(t, "weir.yaml", "access.yaml", "shop.yaml", "gateway.yaml", "sidecar.yaml")
-	m.Apply(t, callerManifest)
+	m.apply(t, "weir.yaml", "access.yaml", "shop.yaml")
+	m.Apply(t, testdata(t, "callers.yaml"))
 	m.endpoints(t, "weir-system", "weir", weirIP, map[string]int{"grpc": 8081, "http": 8080})
 	m.endpoints(t, "shop", "shop", shopIP, map[string]int{"http": 8080})
 	m.endpoints(t, "istio-system", "istio-ingressgateway", gatewayIP, map[string]int{"http2": 8080})
 
-	weir := m.startPod(t, "weir-system", "weir", weirIP)
-	weir.runWeir(t, m)
+	m.pod = m.startPod(t, "weir-system", "weir", weirIP)
+	m.pod.runWeir(t, m)
+	m.input = read(t, "limits.yaml")
+	m.generate(t, m.input)
 	shop := m.startPod(t, "shop", "shop", shopIP)
 	shop.serve(t)
 	caller := m.startPod(t, "shop", "caller", callerIP)
-	m.startPod(t, "istio-system", "istio-ingressgateway", gatewayIP)
+	gateway := m.startPod(t, "istio-system", "istio-ingressgateway", gatewayIP)
 	client := m.namespace(t, "client", clientIP)
 
 	m.analyzes(t)
@@ -86,6 +88,9 @@ func TestIstio(t *testing.T) {
 	t.Run("sidecar", func(t *testing.T) { testSidecar(t, m, caller, shop) })
 	t.Run("access", func(t *testing.T) { testAccess(t, m, client, caller) })
 	t.Run("gateway API", func(t *testing.T) { testGatewayAPI(t, m) })
+	t.Run("names", func(t *testing.T) { testNames(t, m, gateway) })
+	t.Run("policies", func(t *testing.T) { testPolicies(t, m) })
+	t.Run("waypoint", func(t *testing.T) { testWaypoint(t, m) })
 	t.Run("socket", func(t *testing.T) { testSocket(t, m, caller) })
 	t.Run("template", func(t *testing.T) { testTemplate(t, m) })
 }
@@ -128,9 +133,14 @@ func write(t *testing.T, path, text string) {
 }
 
 // read returns a file of deploy/istio.
-func read(t *testing.T, name string) string {
+func read(t *testing.T, name string) string { return readPath(t, filepath.Join(deploy, name)) }
+
+// testdata returns a file of testdata.
+func testdata(t *testing.T, name string) string { return readPath(t, filepath.Join("testdata", name)) }
+
+func readPath(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy, name))
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ type mesh struct {
 
 	dir    string
 	weir   string // the program
+	pod    *pod   // of Weir in weir-system
+	input  string // limits of the whole mesh, for weir generate istio
 	istiod *proctest.Process
 }
 
@@ -118,7 +120,7 @@ func (m *mesh) startIstiod(t *testing.T) {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "POD_NAMESPACE=istio-system", "POD_NAME=istiod", "SERVICE_ACCOUNT=istiod",
 		"PILOT_ENABLE_METADATA_EXCHANGE=false", "PILOT_ENABLE_ALPN_FILTER=false",
-		"PILOT_FILTER_GATEWAY_CLUSTER_CONFIG=true",
+		"PILOT_FILTER_GATEWAY_CLUSTER_CONFIG=true", "PILOT_ENABLE_AMBIENT=true",
 	}
 	for _, v := range list(c, "env") {
 		if value := text(v, "value"); value != "" && text(v, "name") != "KUBECONFIG" {
@@ -148,6 +150,22 @@ func (m *mesh) apply(t *testing.T, names ...string) {
 	for _, name := range names {
 		m.Apply(t, strings.ReplaceAll(read(t, name), "timeout: 0.02s", "timeout: 5s"))
 	}
+}
+
+// generate applies what weir generate istio makes of the input, and gives Weir the rules.
+func (m *mesh) generate(t *testing.T, input string) {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.Command(m.weir, "generate", "istio", "-")
+	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("weir generate istio: %v\n%s", err, &stderr)
+	}
+	t.Logf("weir generate istio:\n%s", &stderr)
+	m.input = input
+	m.Apply(t, strings.ReplaceAll(string(out), "timeout: 0.02s", "timeout: 5s"))
+	m.pod.mountRules(t, m)
 }
 
 // endpoints makes what the cluster's controller makes of a Service and a ready pod.

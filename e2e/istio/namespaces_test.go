@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -105,7 +106,7 @@ type answer struct {
 // question is a client's request and the number of times to send it; 0 means once.
 type question struct {
 	Method, URL, Host string
-	Header            map[string]string
+	Header            http.Header
 	Times             int
 }
 
@@ -160,9 +161,7 @@ func (q question) send() answer {
 	if err != nil {
 		return answer{Err: err.Error()}
 	}
-	for name, value := range q.Header {
-		req.Header.Set(name, value)
-	}
+	maps.Copy(req.Header, q.Header)
 	req.Host = q.Host
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -119,9 +119,21 @@ func arguments(c object, values map[string]string) (args []string) {
 	return args
 }
 
-// runProxy runs the pod's istio-proxy: istio-agent, which starts Envoy. If the pod has a container for it, it first
-// redirects the pod's traffic to Envoy.
+// runProxy runs the pod's istio-proxy, and waits until it is ready.
 func (m *mesh) runProxy(t *testing.T, p *pod) {
+	t.Helper()
+	m.startProxy(t, p).Await(patience, func() error {
+		a := p.one(t, question{Method: "GET", URL: "http://127.0.0.1:15021/healthz/ready"})
+		if a.Status != 200 {
+			return fmt.Errorf("istio-proxy of %s is not ready: %+v", p.name, a)
+		}
+		return nil
+	})
+}
+
+// startProxy starts the pod's istio-proxy: istio-agent, which starts Envoy. If the pod has a container for it, it first
+// redirects the pod's traffic to Envoy.
+func (m *mesh) startProxy(t *testing.T, p *pod) *proctest.Process {
 	t.Helper()
 	ns, account := text(p.meta, "namespace"), text(p.spec, "serviceAccountName")
 	agent := absolute(t, tool("pilot-agent"))
@@ -145,7 +157,8 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 	}
 	write(t, filepath.Join(p.dir, "var/run/secrets/istio/root-cert.pem"), text(root, "data", "root-cert.pem"))
 	write(t, filepath.Join(p.dir, "var/run/secrets/tokens/istio-token"), strings.TrimSpace(token))
-	write(t, filepath.Join(p.dir, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json"), string(bootstrap))
+	write(t, filepath.Join(p.dir, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json"),
+		strings.ReplaceAll(string(bootstrap), "if .metadata_discovery", "if false")) // Envoy's own build lacks this extension
 	write(t, filepath.Join(p.dir, "etc/istio/config/mesh"), text(config, "data", "mesh"))
 	write(t, filepath.Join(p.dir, "etc/istio/pod/labels"), downward(p.meta["labels"]))
 	write(t, filepath.Join(p.dir, "etc/istio/pod/annotations"), downward(p.meta["annotations"]))
@@ -155,13 +168,7 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 	proxy := proctest.Start(t, "istio-proxy of "+p.name, p.command(proxyUser, proxyUser, p.dir, env, agent,
 		append(arguments(c, values), "--proxyLogLevel=warning")...))
 	t.Cleanup(func() { p.killAll(t) })
-	proxy.Await(patience, func() error {
-		a := p.one(t, question{Method: "GET", URL: "http://127.0.0.1:15021/healthz/ready"})
-		if a.Status != 200 {
-			return fmt.Errorf("istio-proxy of %s is not ready: %+v", p.name, a)
-		}
-		return nil
-	})
+	return proxy
 }
 
 // killAll ends what runs in the pod. Envoy would outlive istio-agent otherwise, and hold its output open.
@@ -199,18 +206,29 @@ func moduleDir(t *testing.T, module string) string {
 	return found.Dir
 }
 
-// runWeir runs the pod's container weir: its arguments, with the ConfigMap's files in a directory of the pod.
-func (p *pod) runWeir(t *testing.T, m *mesh) {
+// mountRules writes the files of the ConfigMaps of rules into a directory of the pod, as the kubelet does.
+func (p *pod) mountRules(t *testing.T, m *mesh) (dir string) {
 	t.Helper()
-	rules := filepath.Join(p.dir, "rules")
-	var files object
-	m.Get(t, &files, "--namespace", text(p.meta, "namespace"), "configmap", "weir-rules")
-	for name, content := range child(files, "data") {
-		write(t, filepath.Join(rules, name), text(content))
+	dir = filepath.Join(p.dir, "rules")
+	var all object
+	m.Get(t, &all, "--namespace", text(p.meta, "namespace"), "configmap")
+	for _, config := range list(all, "items") {
+		if strings.HasPrefix(text(config, "metadata", "name"), "weir-") {
+			for name, content := range child(config, "data") {
+				write(t, filepath.Join(dir, name), text(content))
+			}
+		}
 	}
+	return dir
+}
+
+// runWeir runs the pod's container weir: its arguments and flags, with the ConfigMaps' files in a directory of the pod.
+func (p *pod) runWeir(t *testing.T, m *mesh, flags ...string) {
+	t.Helper()
+	rules := p.mountRules(t, m)
 	c := p.container(t, "weir")
 	env, values := p.env(c)
-	args := arguments(c, values)
+	args := append(arguments(c, values), flags...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "/etc/weir/rules", rules)
 	}

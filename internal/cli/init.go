@@ -32,7 +32,7 @@ them. Envoy listens on port 10000 and calls serve at its default address.
                  to each Envoy, which decides without calls to Weir (RLQS, serve --quota; experimental)
     envoy-module per-client, with Weir inside Envoy 1.40, without a service (experimental)
     kubernetes   manifests: Weir as a Service, with memory or Redis, and an Envoy
-    istio        manifests: Weir in the mesh, and EnvoyFilters for gateway and sidecars
+    istio        manifests: Weir in the mesh, and limits for gateway and sidecars
 
 Exit codes: 0 written, 1 not written (--force overwrites files), 2 the command line is wrong.
 

@@ -77,12 +77,13 @@ func (in *input) proxies(root node) (w workload, owner string) {
 	switch {
 	case strings.HasPrefix(class.text(), "istio-agentgateway"):
 		in.refuse(class, "a gateway of class %s is no Envoy; write the limit at a gateway of class istio", class.text())
-	case class.exists() && isService != (class.text() == classWaypoint):
-		in.refuse(class, "class must be %s for a service with a waypoint, else left out; for a gateway of the Gateway API, "+
-			"write its GatewayClass", classWaypoint)
-	case isService && class.exists():
-		w = workload{namespace: namespace, context: contextInbound, listener: waypointMain}
-		w.target = map[string]string{"group": "", "kind": "Service", "name": name}
+	case class.exists() && isService:
+		in.refuse(class, "class is for gateways; for services with a waypoint, write gateway: NAMESPACE/NAME of the waypoint, "+
+			"and host in each limit of a single service")
+	case class.text() == classWaypoint: // Istio ignores an EnvoyFilter whose target is a Service
+		w = gatewayWorkload(root, namespace, name)
+		w.context, w.listener, w.account = contextInbound, waypointMain, owner
+		return w, owner
 	case isService:
 		w = workload{namespace: namespace, context: contextInbound, selector: map[string]string{"app": name}}
 		if o := in.find(kindService, namespace, name); o != nil {

@@ -44,7 +44,7 @@ func (m *mesh) readGateways(kind string) {
 		case strings.HasPrefix(class, "istio-agentgateway"):
 			problem = "it is not an Envoy; write a Gateway of class istio"
 		case class == classWaypoint:
-			problem = "it is a waypoint, where Istio patches no routes; write limits with service:"
+			problem = "it is a waypoint, where Istio patches no routes; write limits with gateway:"
 		case hasAddresses && len(m.Selector) == 0:
 			problem = "it has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
 		case hasAddresses:
