@@ -157,7 +157,7 @@ func (a *Address) Listen(ctx context.Context) (err error) {
 func (a *Address) Run(ctx context.Context) error {
 	for try := 1; a.listener == nil; try++ {
 		if sleep.For(ctx, socketRetry) != nil {
-			return nil
+			return nil //nolint:nilerr // the server stops
 		}
 		a.listenOnSocket(ctx, try)
 	}

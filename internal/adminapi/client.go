@@ -57,7 +57,7 @@ type Client struct {
 // New checks the options, and reads the certificates and the token. It does not connect.
 func New(o Options) (*Client, error) {
 	c := &Client{shown: cmp.Or(o.Server, DefaultServer), tokenFile: o.TokenFile}
-	if _, err := c.token(); err != nil {
+	if _, err := c.token(context.Background()); err != nil {
 		return nil, err
 	}
 	transport := &http.Transport{
@@ -214,7 +214,7 @@ func (c *Client) request(ctx context.Context, method, to string, body any) (*htt
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	token, err := c.token()
+	token, err := c.token(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -225,11 +225,11 @@ func (c *Client) request(ctx context.Context, method, to string, body any) (*htt
 }
 
 // token reads the token, or returns "" without a token file.
-func (c *Client) token() (string, error) {
+func (c *Client) token(ctx context.Context) (string, error) {
 	if c.tokenFile == "" {
 		return "", nil
 	}
-	return ReadToken(context.Background(), "--token-file", c.tokenFile)
+	return ReadToken(ctx, "--token-file", c.tokenFile)
 }
 
 // MinToken is the minimum length of a token in bytes, because shorter tokens can be guessed.

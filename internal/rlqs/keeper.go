@@ -120,7 +120,7 @@ func (k *Keeper) step(ctx context.Context) {
 		return
 	}
 	if k.changed {
-		k.resolveAll(now)
+		k.resolveAll(now) //nolint:contextcheck // the log does not use the context
 	}
 	k.look(now)
 	k.divide(now)

@@ -27,7 +27,7 @@ func TestConcurrently(t *testing.T) {
 			for n := 0; ctx.Err() == nil; n++ {
 				s := k.Open([]string{"", "a"}[n%2], "shop")
 				for j := range 20 {
-					s.Report([]Usage{
+					s.Report([]Usage{ //nolint:contextcheck // the log does not use the context
 						{ID: BucketID("abcdefgh"[:1+(i+j)%8]), Allowed: uint64(j), Elapsed: time.Second},
 						{ID: "x", Denied: math.MaxUint64, Allowed: math.MaxUint64, Elapsed: -1},
 					})
