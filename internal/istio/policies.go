@@ -16,6 +16,7 @@ type mesh struct {
 
 	gateways  []*gateway
 	sharing   map[string]int       // number of Gateways per workload
+	missing   map[string][]string  // parents of a route where it has no limits, with the reason, by target
 	problems  map[string]string    // why a target of the input can have no limits, or "", by target
 	attached  map[string]*policy   // by target
 	claims    map[string]string    // contents of the places that have one, by place
@@ -25,8 +26,8 @@ type mesh struct {
 // policies returns the workloads of Envoy Gateway's policies.
 func (in *input) policies() (all []workload) {
 	m := &mesh{
-		input: in, sharing: map[string]int{}, problems: map[string]string{}, attached: map[string]*policy{},
-		claims: map[string]string{}, workloads: map[string]*workload{},
+		input: in, sharing: map[string]int{}, missing: map[string][]string{}, problems: map[string]string{},
+		attached: map[string]*policy{}, claims: map[string]string{}, workloads: map[string]*workload{},
 	}
 	m.readGateways(kindGateway)
 	m.readGateways(kindIstioGateway)
@@ -45,6 +46,10 @@ func (in *input) policies() (all []workload) {
 		m.place(g)
 	}
 	for _, p := range policies {
+		if len(p.limits) > 0 && len(p.places) == 0 && slices.Contains(slices.Collect(maps.Values(m.attached)), p) {
+			in.refuse(p.root, "the policy limits nothing: its targets have no routes, or other policies replace it for all of "+
+				"them; add the routes' files, or remove the policy")
+		}
 		p.report(in)
 	}
 	for _, w := range m.workloads {
@@ -70,6 +75,11 @@ func (m *mesh) policyOf(o *object, section string) *policy {
 	return m.attached[o.target(section).String()]
 }
 
+// kindOf returns KIND.GROUP of a reference; by default, of a Gateway.
+func kindOf(ref node) string {
+	return cmp.Or(ref.get("kind").text(), "Gateway") + "." + cmp.Or(ref.get("group").text(), gatewayGroup)
+}
+
 func (o *object) target(section string) target {
 	return target{o.root, o.kind, o.namespace, o.name, section}
 }
@@ -79,8 +89,7 @@ func (in *input) readTargets(p *policy, spec node) (all []target) {
 	for _, n := range append(spec.get("targetRefs").items(), spec.get("targetRef")) {
 		if n.exists() {
 			all = append(all, target{
-				at: n, kind: n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup), namespace: p.namespace,
-				name: n.get("name").text(), section: n.get("sectionName").text(),
+				at: n, kind: kindOf(n), namespace: p.namespace, name: n.get("name").text(), section: n.get("sectionName").text(),
 			})
 		}
 	}
@@ -88,7 +97,7 @@ func (in *input) readTargets(p *policy, spec node) (all []target) {
 		if n.get("namespaces", "selector").exists() || n.get("matchExpressions").exists() {
 			in.refuse(n, "this selector is not supported; write matchLabels, and namespaces: {from: All} or targetRefs")
 		}
-		for _, o := range in.of(n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup)) {
+		for _, o := range in.of(kindOf(n)) {
 			t := target{n, o.kind, o.namespace, o.name, ""}
 			switch isOwn := p.namespace == o.namespace; {
 			case !includes(o.root.get("metadata", "labels").labels(), n.get("matchLabels").labels()):
@@ -122,7 +131,8 @@ func (in *input) granted(p *policy, t target) bool {
 func (m *mesh) assign(p *policy, t target) {
 	key := t.String()
 	problem, isNamed := m.problems[key]
-	_, isInInput := m.problems[target{t.at, t.kind, t.namespace, t.name, ""}.String()]
+	whole := target{t.at, t.kind, t.namespace, t.name, ""}.String()
+	_, isInInput := m.problems[whole]
 	switch {
 	case !isInInput:
 		problem = "it is not in the input; add its file, or write --selector with the labels of the gateway's pods"
@@ -143,6 +153,9 @@ func (m *mesh) assign(p *policy, t target) {
 			t, other.fullName(), other.root.position())
 	default:
 		m.attached[key] = p
+		for _, why := range m.missing[whole] {
+			p.note("no effect for %s at %s", t, why)
+		}
 	}
 }
 
@@ -156,6 +169,9 @@ func (m *mesh) place(g *gateway) {
 	for _, l := range g.listeners {
 		own := m.policyOf(g.object, l.section)
 		parent := cmp.Or(own, whole)
+		if l.isHTTP && parent != nil && (own != nil || !isAlone) {
+			parent.note("at port %s of %s, hosts of routes that are not in the input have no limits", l.port, g.fullName())
+		}
 		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
 			if parent != nil && (own != nil || !isAlone) {
 				of := list{"VIRTUAL_HOST", fields{"vhost": fields{"name": host}}, parent.limits}

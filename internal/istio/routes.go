@@ -17,11 +17,12 @@ type gateway struct {
 
 // A listener is a listener of a Gateway, or a server of Istio's Gateway.
 type listener struct {
-	root           node
-	section        string // name by which a policy's sectionName selects it
-	port, protocol string
-	hosts          []string                // with Istio's Gateway, NAMESPACE/HOST is possible
-	virtualHosts   map[string][]*routeRule // the rules of all routes, by Envoy's name: HOST:PORT
+	root         node
+	section      string // name by which a policy's sectionName selects it
+	port         string
+	isHTTP       bool                    // requests are visible, so that they can be limited
+	hosts        []string                // with Istio's Gateway, NAMESPACE/HOST is possible
+	virtualHosts map[string][]*routeRule // the rules of all routes, by Envoy's name: HOST:PORT
 }
 
 // A routeRule is a rule of an HTTPRoute or GRPCRoute, or an http of a VirtualService.
@@ -41,27 +42,35 @@ func (m *mesh) readGateways(kind string) {
 		switch {
 		case kind == kindIstioGateway:
 			g.workload = m.istioGateway(o)
-		case strings.HasPrefix(class, "istio-agentgateway"):
-			problem = "it is not an Envoy; write a Gateway of class istio"
 		case class == classWaypoint:
 			problem = "it is a waypoint, where Istio patches no routes; write limits with gateway:"
+		case !slices.Contains([]string{"", "istio", "istio-remote"}, class):
+			problem = "Istio makes no Envoys for its class; write gatewayClassName: istio"
 		case hasAddresses && len(m.Selector) == 0:
 			problem = "it has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
 		case hasAddresses:
 			g.workload = labelledGateway(o.root, rootNamespace, m.Selector)
 		}
-		m.problems[o.target("").String()] = problem
 		for _, n := range append(spec.get("listeners").items(), spec.get("servers").items()...) {
 			port := n.get("port")
+			protocol := cmp.Or(n.get("protocol").text(), strings.ToUpper(port.get("protocol").text()))
 			l := &listener{
 				root: n, section: cmp.Or(n.get("name").text(), port.get("name").text()),
-				port:     cmp.Or(port.get("number").text(), port.text()),
-				protocol: cmp.Or(n.get("protocol").text(), port.get("protocol").text()),
-				hosts:    hostsOf(append(n.get("hosts").items(), n.get("hostname"))...), virtualHosts: map[string][]*routeRule{},
+				port: cmp.Or(port.get("number").text(), port.text()),
+				isHTTP: slices.Contains([]string{"HTTP", "HTTPS", "HTTP2", "HTTP_PROXY", "GRPC", "GRPC-WEB"}, protocol) &&
+					!strings.HasSuffix(strings.ToUpper(n.get("tls", "mode").text()), "PASSTHROUGH"),
+				hosts: hostsOf(append(n.get("hosts").items(), n.get("hostname"))...), virtualHosts: map[string][]*routeRule{},
 			}
 			m.problems[o.target(l.section).String()] = problem
+			if !l.isHTTP {
+				m.problems[o.target(l.section).String()] = "it is not HTTP, so it has no requests to limit; write another target"
+			}
+			if n.get("allowedRoutes", "namespaces", "from").text() == "Selector" {
+				m.reportf(n, "the selector of allowedRoutes is not checked: routes of all namespaces count as allowed")
+			}
 			g.listeners = append(g.listeners, l)
 		}
+		m.problems[o.target("").String()] = problem
 		m.gateways = append(m.gateways, g)
 		m.sharing[g.workload.fullName()]++
 	}
@@ -96,10 +105,10 @@ func (m *mesh) readRoutes(kind string) {
 				behind = "Istio does not generate the route, because the http at " + n.position().String() + " matches everything"
 			}
 		}
-		m.problems[o.target("").String()] = "it is attached to no listener; check its Gateways, hosts and allowedRoutes"
-		for _, n := range append(spec.get("parentRefs").items(), spec.get("gateways").items()...) {
+		refs, missing, problem := append(spec.get("parentRefs").items(), spec.get("gateways").items()...), []string{}, ""
+		for _, n := range refs {
 			parent := target{
-				kind:      cmp.Or(n.get("kind").text(), "Gateway") + "." + cmp.Or(n.get("group").text(), gatewayGroup),
+				kind:      kindOf(n),
 				namespace: cmp.Or(n.get("namespace").text(), o.namespace), name: n.get("name").text(),
 			}
 			if before, after, ok := strings.Cut(n.text(), "/"); ok {
@@ -107,15 +116,22 @@ func (m *mesh) readRoutes(kind string) {
 			} else if before != "" {
 				parent = target{kind: kindIstioGateway, namespace: o.namespace, name: before}
 			}
-			m.attach(o, rules, hostsOf(append(spec.get("hostnames").items(), spec.get("hosts").items()...)...), parent, n)
-		}
-		for _, rule := range rules {
-			problem := m.problems[o.target("").String()]
-			if rule.dead != "" {
-				problem = cmp.Or(problem, rule.dead+"; write another target")
+			hosts := hostsOf(append(spec.get("hostnames").items(), spec.get("hosts").items()...)...)
+			if why := m.attach(o, rules, hosts, parent, n); why != "" {
+				missing = append(missing, fmt.Sprintf("%s (%s): %s", parent, n.position(), why))
 			}
-			if rule.section != "" {
-				m.problems[o.target(rule.section).String()] = problem
+		}
+		if len(missing) == len(refs) {
+			problem = cmp.Or(strings.Join(missing, "; "), "it has no Gateway; write parentRefs or gateways")
+		}
+		m.missing[o.target("").String()], m.problems[o.target("").String()] = missing, problem
+		for _, rule := range rules {
+			if rule.section == "" {
+				continue
+			}
+			m.problems[o.target(rule.section).String()] = problem
+			if rule.dead != "" && problem == "" {
+				m.problems[o.target(rule.section).String()] = rule.dead + "; write another target"
 			}
 		}
 	}
@@ -152,23 +168,27 @@ func isCatchAll(http node) bool {
 	}))
 }
 
-// attach adds the rules of a route to the virtual hosts of a Gateway's listeners that fit the parentRef.
-func (m *mesh) attach(o *object, rules []*routeRule, hosts []string, parent target, ref node) {
-	problem := "its Gateway " + parent.String() + " is not in the input; add its file"
-	if strings.HasPrefix(parent.kind, kindService) || parent.name == "mesh" {
-		problem = "it is for sidecars, which have no routes to limit; write limits with service:"
+// attach adds the rules of a route to the virtual hosts of a Gateway's listeners that fit the parentRef. It returns why
+// none fits, or "".
+func (m *mesh) attach(o *object, rules []*routeRule, hosts []string, parent target, ref node) (problem string) {
+	problem = "it is not in the input; add its file"
+	switch {
+	case strings.HasPrefix(parent.kind, kindService) || ref.text() == "mesh":
+		return "it is for sidecars, which have no routes to limit; write limits with service:"
+	case parent.kind != kindGateway && parent.kind != kindIstioGateway:
+		return "Weir does not read this kind; write a Gateway"
 	}
 	section, port := ref.get("sectionName").text(), ref.get("port").text()
 	for _, g := range m.gateways {
 		if g.target("").String() != parent.String() {
 			continue
 		}
-		problem = m.problems[o.target("").String()]
+		if problem = m.problems[parent.String()]; problem != "" {
+			return problem
+		}
+		problem = "it has no listener for this route; check names, ports, protocols, hosts and allowedRoutes"
 		for _, l := range g.listeners {
-			from := l.root.get("allowedRoutes", "namespaces", "from").text()
-			if !slices.Contains([]string{"HTTP", "HTTPS", "HTTP2", "GRPC", "GRPC-WEB"}, l.protocol) ||
-				section != "" && section != l.section || port != "" && port != l.port ||
-				g.kind == kindGateway && o.namespace != g.namespace && (from == "" || from == "Same") {
+			if !l.isHTTP || section != "" && section != l.section || port != "" && port != l.port || !l.allows(g, o) {
 				continue
 			}
 			for _, host := range l.commonHosts(g, o, hosts) {
@@ -181,9 +201,15 @@ func (m *mesh) attach(o *object, rules []*routeRule, hosts []string, parent targ
 			}
 		}
 	}
-	if m.problems[o.target("").String()] != "" {
-		m.problems[o.target("").String()] = problem
-	}
+	return problem
+}
+
+// allows reports whether allowedRoutes lets a route attach to the listener.
+func (l *listener) allows(g *gateway, o *object) bool {
+	from, kinds := l.root.get("allowedRoutes", "namespaces", "from").text(), l.root.get("allowedRoutes", "kinds").items()
+	isKind := func(n node) bool { return kindOf(n) == o.kind }
+	return (len(kinds) == 0 || slices.ContainsFunc(kinds, isKind)) &&
+		(g.kind == kindIstioGateway || from == "All" || from == "Selector" || from != "None" && o.namespace == g.namespace)
 }
 
 // commonHosts returns the names of the virtual hosts that a route has at the listener.
