@@ -106,7 +106,7 @@ func (w *workload) overlaps(o *workload) bool {
 // includes reports whether a has all labels of b.
 func includes(a, b map[string]string) bool {
 	for key, value := range b {
-		if a[key] != value {
+		if found, ok := a[key]; !ok || found != value {
 			return false
 		}
 	}

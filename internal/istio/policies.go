@@ -86,24 +86,38 @@ func (o *object) target(section string) target {
 
 // readTargets returns the targets of a policy.
 func (in *input) readTargets(p *policy, spec node) (all []target) {
-	for _, n := range append(spec.get("targetRefs").items(), spec.get("targetRef")) {
-		if n.exists() {
+	isRead := func(n node) bool {
+		kinds := []string{kindGateway, kindHTTPRoute, kindGRPCRoute, kindIstioGateway, kindVirtualService}
+		known := slices.Contains(kinds, kindOf(n))
+		if p.isLimit && !known {
+			in.refuse(n, "Weir does not read %s; write one of %s", kindOf(n), strings.Join(kinds, ", "))
+		}
+		return known
+	}
+	for _, n := range append(in.list(spec.get("targetRefs"), "targetRefs"), spec.get("targetRef")) {
+		in.only(n, "a target", "group", "kind", "name", "sectionName")
+		if n.exists() && isRead(n) {
 			all = append(all, target{
 				at: n, kind: kindOf(n), namespace: p.namespace, name: n.get("name").text(), section: n.get("sectionName").text(),
 			})
 		}
 	}
-	for _, n := range spec.get("targetSelectors").items() {
-		if n.get("namespaces", "selector").exists() || n.get("matchExpressions").exists() {
-			in.refuse(n, "this selector is not supported; write matchLabels, and namespaces: {from: All} or targetRefs")
+	for _, n := range in.list(spec.get("targetSelectors"), "targetSelectors") {
+		labels := n.get("matchLabels").labels()
+		in.only(n, "a selector of Weir", "group", "kind", "matchLabels", "namespaces")
+		in.only(n.get("matchLabels"), "matchLabels", slices.Collect(maps.Keys(labels))...)
+		in.only(n.get("namespaces"), "namespaces", "from")
+		if !isRead(n) {
+			continue
 		}
+		isAll := in.oneOf(n.get("namespaces"), "from", "Same", "All") == "All"
 		for _, o := range in.of(kindOf(n)) {
 			t := target{n, o.kind, o.namespace, o.name, ""}
-			switch isOwn := p.namespace == o.namespace; {
-			case !includes(o.root.get("metadata", "labels").labels(), n.get("matchLabels").labels()):
-			case isOwn, n.get("namespaces", "from").text() == "All" && in.granted(p, t):
+			switch {
+			case !includes(o.root.get("metadata", "labels").labels(), labels):
+			case p.namespace == o.namespace, isAll && in.granted(p, t):
 				all = append(all, t)
-			case n.get("namespaces", "from").text() == "All":
+			case isAll:
 				p.note("%s is not limited: no ReferenceGrant of its namespace allows this policy", t)
 			}
 		}
@@ -167,13 +181,11 @@ func (m *mesh) place(g *gateway) {
 		m.put(&g.workload, whole, list{applyTo: "ROUTE_CONFIGURATION", limits: limits}, "all routes")
 	}
 	for _, l := range g.listeners {
-		own := m.policyOf(g.object, l.section)
-		parent := cmp.Or(own, whole)
-		if l.isHTTP && parent != nil && (own != nil || !isAlone) {
-			parent.note("at port %s of %s, hosts of routes that are not in the input have no limits", l.port, g.fullName())
-		}
 		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
+			own := m.policyOf(g.object, g.owner(l, host).section)
+			parent := cmp.Or(own, whole)
 			if parent != nil && (own != nil || !isAlone) {
+				parent.note("hosts of routes that are not in the input have no limits")
 				of := list{"VIRTUAL_HOST", fields{"vhost": fields{"name": host}}, parent.limits}
 				m.put(&g.workload, parent, of, "all routes of "+host)
 			}
@@ -247,6 +259,9 @@ func (m *mesh) put(w *workload, p *policy, l list, name string) {
 // report reports the places and counters of a policy, and what differs from Envoy Gateway.
 func (p *policy) report(in *input) {
 	verb := "exempts"
+	if p.merge != "" {
+		verb = "leaves the limits of the Gateway at"
+	}
 	for _, l := range p.limits {
 		verb = "limits"
 		var per []string

@@ -39,24 +39,38 @@ func (p *policy) note(format string, args ...any) {
 	}
 }
 
-// readPolicy reads a BackendTrafficPolicy: the fields of rateLimit strictly; other fields are reported.
+var (
+	ownFields   = []string{"rateLimit", "mergeType", "targetRef", "targetRefs", "targetSelectors"}
+	otherFields = strings.Fields("bandwidthLimit faultInjection admissionControl useClientProtocol compression " +
+		"compressor responseOverride httpUpgrade requestBuffer telemetry routingType loadBalancer retry proxyProtocol tcpKeepalive " +
+		"healthCheck circuitBreaker timeout connection dns http2") // of Envoy Gateway 1.9
+	httpMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+)
+
+// readPolicy reads a BackendTrafficPolicy strictly, and reports fields that have no effect.
 func (in *input) readPolicy(o *object) *policy {
 	spec := o.root.get("spec")
 	rateLimit := spec.get("rateLimit")
 	p := &policy{object: o, isLimit: rateLimit.exists(), merge: in.oneOf(spec, "mergeType", "StrategicMerge", "JSONMerge")}
+	in.only(o.root, "a policy", "apiVersion", "kind", "metadata", "spec", "status")
+	in.only(spec, "the spec of a policy", slices.Concat(ownFields, otherFields)...)
 	spec.each(func(key, _ node) {
-		if !slices.Contains([]string{"rateLimit", "mergeType", "targetRef", "targetRefs", "targetSelectors"}, key.Value) {
+		if slices.Contains(otherFields, key.Value) {
 			p.note("%s is not Weir's and has no effect in Istio", key.Value)
 		}
 	})
 	in.only(rateLimit, "rateLimit", "type", "global", "local")
-	global, local := rateLimit.get("global"), rateLimit.get("local")
+	global, local, rules := rateLimit.get("global"), rateLimit.get("local"), rateLimit.get("global", "rules")
 	in.only(global, "global", "rules")
-	if kind := in.oneOf(rateLimit, "type", "Global", "Local"); local.exists() || kind != "" && !global.exists() {
+	if kind := in.oneOf(rateLimit, "type", "Global", "Local"); local.exists() ||
+		(kind != "" || global.exists()) && !rules.exists() {
 		in.refuse(rateLimit, "Weir counts global limits; write global with rules, and for limits per Envoy an EnvoyFilter "+
 			"with envoy.filters.http.local_ratelimit")
 	}
-	for i, n := range in.list(global.get("rules"), "rules") {
+	if p.isLimit && len(rules.items()) == 0 {
+		p.note("rateLimit has no rules, so it limits nothing")
+	}
+	for i, n := range in.list(rules, "rules") {
 		in.readRule(p, i, n)
 	}
 	if len(p.limits) > 1 {
@@ -234,6 +248,9 @@ func (in *input) matches(n node, kind matchKind) (all []condition) {
 		if kind.actions == ofHeaders {
 			c.name = strings.ToLower(c.name)
 		}
+		if kind.field == "methods" {
+			in.oneOf(item, "value", httpMethods...)
+		}
 		hasValue := item.get("value").exists() && (c.value != "" || kind.actions == ofHeaders)
 		switch {
 		case c.name == "":
@@ -319,8 +336,9 @@ func (in *input) flag(n node, name string) bool { return in.oneOf(n, name, "true
 
 // number returns the number of a field, which must exist.
 func (in *input) number(n node, name string, most int64) int64 {
-	number, err := strconv.ParseInt(n.get(name).text(), 10, 64)
-	if err != nil || number < 0 || number > most {
+	text := n.get(name).text()
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || number < 0 || number > most || text != strconv.FormatInt(number, 10) { // 010 is 8 in YAML
 		in.refuse(n.get(name), "%s must be a number from 0 to %d", name, most)
 	}
 	return number

@@ -232,6 +232,26 @@ func (l *listener) commonHosts(g *gateway, o *object, hosts []string) (names []s
 	return names
 }
 
+// owner returns the listener of a virtual host, which may be at several listeners of the port: that with the longest
+// hostname. As in Envoy Gateway, its policy is the virtual host's.
+func (g *gateway) owner(l *listener, host string) *listener {
+	length := func(l *listener) (longest int) {
+		for _, ours := range l.hosts {
+			ours = strings.ToLower(ours[strings.Index(ours, "/")+1:]) + ":" + l.port
+			if intersect(ours, host) == host {
+				longest = max(longest, len(ours))
+			}
+		}
+		return longest
+	}
+	for _, other := range g.listeners {
+		if length(other) > length(l) {
+			l = other
+		}
+	}
+	return l
+}
+
 // intersect returns the hosts that both a and b match, such as a.com for *.com and a.com, or "" if there is none.
 func intersect(a, b string) string {
 	for range 2 {
