@@ -96,7 +96,7 @@ func startRecorder(t *testing.T, s *weir) *recorder {
 	return r
 }
 
-// ShouldRateLimit keeps each descriptor as LIMIT,* and its other entries; * are the entries host and route.
+// ShouldRateLimit keeps each descriptor as LIMIT,* and its other entries; * are the entries gateway, host and route.
 func (r *recorder) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	answer, err := r.weir.ShouldRateLimit(ctx, in)
 	r.mu.Lock()
@@ -109,7 +109,7 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest)
 				entries = append(entries, e.GetValue())
 			case e.GetKey() == "route" && e.GetValue() != "":
 				entries = append(entries, "*")
-			case e.GetKey() != "host" || e.GetValue() == "":
+			case e.GetKey() != "gateway" && e.GetKey() != "host" || e.GetValue() == "":
 				entries = append(entries, e.GetKey()+"="+e.GetValue())
 			}
 		}

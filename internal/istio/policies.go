@@ -15,7 +15,6 @@ type mesh struct {
 	*input
 
 	gateways  []*gateway
-	sharing   map[string]int       // number of Gateways per workload
 	missing   map[string][]string  // parents of a route where it has no limits, with the reason, by target
 	problems  map[string]string    // why a target of the input can have no limits, or "", by target
 	attached  map[string]*policy   // by target
@@ -26,8 +25,8 @@ type mesh struct {
 // policies returns the workloads of Envoy Gateway's policies.
 func (in *input) policies() (all []workload) {
 	m := &mesh{
-		input: in, sharing: map[string]int{}, missing: map[string][]string{}, problems: map[string]string{},
-		attached: map[string]*policy{}, claims: map[string]string{}, workloads: map[string]*workload{},
+		input: in, missing: map[string][]string{}, problems: map[string]string{}, attached: map[string]*policy{},
+		claims: map[string]string{}, workloads: map[string]*workload{},
 	}
 	m.readGateways(kindGateway)
 	m.readGateways(kindIstioGateway)
@@ -176,9 +175,10 @@ func (m *mesh) assign(p *policy, t target) {
 // place puts the limits of a Gateway, its listeners and its routes at their places.
 func (m *mesh) place(g *gateway) {
 	whole := m.policyOf(g.object, "")
-	isAlone := m.sharing[g.workload.fullName()] == 1
+	shares := func(o *gateway) bool { return o != g && o.workload.overlaps(&g.workload) }
+	isAlone := !slices.ContainsFunc(m.gateways, shares)
 	if limits := whole.over(nil); len(limits) > 0 && isAlone {
-		m.put(&g.workload, whole, list{applyTo: "ROUTE_CONFIGURATION", limits: limits}, "all routes")
+		m.put(&g.workload, whole, list{applyTo: "ROUTE_CONFIGURATION", limits: limits}, "all routes of its pods")
 	}
 	for _, l := range g.listeners {
 		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
@@ -212,7 +212,7 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 	if rule.dead != "" {
 		return
 	}
-	perRoute := slices.ContainsFunc(limits, func(l limit) bool { return len(l.entries) > 0 && l.entries[0].key == "host" })
+	perRoute := slices.ContainsFunc(limits, func(l limit) bool { return l.isPerRoute() })
 	names := slices.Compact(slices.Sorted(slices.Values(rule.names)))
 	if len(names) < len(rule.names) && perRoute && !m.OneCounterPerRule {
 		m.refuse(rule.at, "the rule has %d matches: Envoy Gateway counts each by itself, and in Istio all have the same "+
@@ -250,6 +250,15 @@ func (m *mesh) put(w *workload, p *policy, l list, name string) {
 	const conflict = "another policy is for the same hosts of the same pods; write one policy"
 	if m.claim(w.fullName()+l.place(), fmt.Sprint(l.limits), p.root, conflict) {
 		w = cmp.Or(m.workloads[w.fullName()], w)
+		l.limits = slices.Clone(l.limits)
+		for i, one := range l.limits {
+			if one.isPerRoute() {
+				at := entry{key: one.entries[0].key, action: fields{"generic_key": fields{
+					"descriptor_key": one.entries[0].key, "descriptor_value": w.fullName(),
+				}}}
+				l.limits[i].entries = slices.Concat([]entry{at}, one.entries[1:])
+			}
+		}
 		w.lists = append(w.lists, l)
 		m.workloads[w.fullName()] = w
 		p.places = append(p.places, name)

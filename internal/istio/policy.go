@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // A policy is a BackendTrafficPolicy of Envoy Gateway: its targets and its global rate limits.
@@ -32,6 +33,11 @@ func (p *policy) over(parent *policy) []limit {
 	return slices.Concat(parent.limits, p.limits)
 }
 
+// perGateway is the first entry of limits that each route of each gateway counts by itself; its value is the workload.
+const perGateway = "gateway"
+
+func (l *limit) isPerRoute() bool { return len(l.entries) > 0 && l.entries[0].key == perGateway }
+
 // note adds a line to the policy's report, once.
 func (p *policy) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(p.notes, text) {
@@ -42,8 +48,8 @@ func (p *policy) note(format string, args ...any) {
 var (
 	ownFields   = []string{"rateLimit", "mergeType", "targetRef", "targetRefs", "targetSelectors"}
 	otherFields = strings.Fields("bandwidthLimit faultInjection admissionControl useClientProtocol compression " +
-		"compressor responseOverride httpUpgrade requestBuffer telemetry routingType loadBalancer retry proxyProtocol tcpKeepalive " +
-		"healthCheck circuitBreaker timeout connection dns http2") // of Envoy Gateway 1.9
+		"compressor responseOverride httpUpgrade requestBuffer telemetry routingType loadBalancer retry proxyProtocol " +
+		"tcpKeepalive healthCheck circuitBreaker timeout connection dns http2") // of Envoy Gateway 1.9
 	httpMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
 )
 
@@ -73,7 +79,7 @@ func (in *input) readPolicy(o *object) *policy {
 	for i, n := range in.list(rules, "rules") {
 		in.readRule(p, i, n)
 	}
-	if len(p.limits) > 1 {
+	if len(p.limits) > 0 {
 		p.note("after a denial, Envoy Gateway charges the other limits, too: start Weir with --charge-each")
 	}
 	p.targets = in.readTargets(p, spec)
@@ -100,7 +106,9 @@ func (in *input) readRule(p *policy, index int, n node) {
 		p.note("Envoy Gateway has a filter of its own for shared rules, and after a denial the next filters charge " +
 			"nothing; Weir charges all rules that match")
 	} else {
-		l.entries = []entry{expression("host", "xds.virtual_host_name"), expression("route", "xds.route_name")}
+		l.entries = []entry{
+			{key: perGateway}, expression("host", "xds.virtual_host_name"), expression("route", "xds.route_name"),
+		}
 	}
 	l.entries = append(l.entries, in.conditions(p, n)...)
 	in.only(cost, "cost", "request", "response")
@@ -251,10 +259,13 @@ func (in *input) matches(n node, kind matchKind) (all []condition) {
 		if kind.field == "methods" {
 			in.oneOf(item, "value", httpMethods...)
 		}
-		hasValue := item.get("value").exists() && (c.value != "" || kind.actions == ofHeaders)
+		hasValue := c.value != "" ||
+			item.get("value").exists() && kind.actions == ofHeaders && c.kind != "RegularExpression"
 		switch {
 		case c.name == "":
 			in.refuse(item, "%s needs name", kind.field)
+		case strings.ContainsFunc(c.name+c.value, unicode.IsControl):
+			in.refuse(item, "%s has a control character, which Envoy refuses; write printable ones", kind.field)
 		case (c.kind == "Distinct") == hasValue || c.kind == "Distinct" && c.invert:
 			in.refuse(item, "%s needs a value, or type: Distinct without value and invert", kind.field)
 		case c.kind == "RegularExpression":

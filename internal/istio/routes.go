@@ -72,7 +72,6 @@ func (m *mesh) readGateways(kind string) {
 		}
 		m.problems[o.target("").String()] = problem
 		m.gateways = append(m.gateways, g)
-		m.sharing[g.workload.fullName()]++
 	}
 }
 
@@ -83,11 +82,12 @@ func (m *mesh) readRoutes(kind string) {
 		behind := "" // why the next routes are not generated
 		spec := o.root.get("spec")
 		for i, n := range append(spec.get("rules").items(), spec.get("http").items()...) {
-			section, prefix, parts := n.get("name").text(), "", []node{n}
+			section, prefix, parts, gone := n.get("name").text(), "", []node{n}, ""
 			if to := n.get("delegate"); to.exists() {
-				parts, prefix = nil, section
-				if d := m.find(kind, cmp.Or(to.get("namespace").text(), o.namespace), to.get("name").text()); d != nil {
-					parts = d.root.get("spec", "http").items()
+				namespace, name := cmp.Or(to.get("namespace").text(), o.namespace), to.get("name").text()
+				gone = fmt.Sprintf("its delegate %s/%s is not in the input; add its file", namespace, name)
+				if d := m.find(kind, namespace, name); d != nil {
+					parts, prefix, gone = d.root.get("spec", "http").items(), section, ""
 				}
 			}
 			for _, part := range parts {
@@ -95,9 +95,12 @@ func (m *mesh) readRoutes(kind string) {
 				if kind != kindVirtualService {
 					name = cmp.Or(name, fmt.Sprintf("%s.%s.%d", o.namespace, o.name, i))
 				}
-				rule := &routeRule{route: o, at: part, section: section, names: routeNames(part, name), dead: behind}
-				if behind == "" && isRedirect(part) {
+				rule := &routeRule{route: o, at: part, section: section, names: routeNames(part, name), dead: cmp.Or(behind, gone)}
+				if rule.dead == "" && isRedirect(part) {
 					rule.dead = "Envoy does not limit redirects and direct responses"
+				}
+				if slices.ContainsFunc(part.get("match").items(), func(n node) bool { return n.get("gateways").exists() }) {
+					rule.dead = "Weir does not read gateways of a match; write a VirtualService per Gateway"
 				}
 				rules = append(rules, rule)
 			}
