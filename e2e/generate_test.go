@@ -27,7 +27,7 @@ func TestGeneratedLimits(t *testing.T) {
 	}
 	rules := readObject(t, filepath.Join(dir, "weir-istio-rules.yaml")).Data["weir-istio-rules.yaml"]
 	var filters []any
-	for _, name := range []string{"istio-system-ingressgateway", "shop-shop"} {
+	for _, name := range []string{"istio-system_ingressgateway", "shop_shop"} {
 		o := readObject(t, filepath.Join(dir, "envoyfilter-"+name+".yaml"))
 		filters = append(filters, o.Spec.ConfigPatches[0].Patch.Value)
 	}

@@ -162,7 +162,7 @@ func startPatched(t *testing.T, dir, requests, weir string) *proctest.Envoy {
 			}
 		}
 		routes := object{"name": name, "virtual_hosts": slices.Collect(maps.Values(hosts))}
-		filters := applyPatches(t, filepath.Join(dir, "envoyfilter-"+name+"-edge.yaml"), routes, hosts, routesOf)
+		filters := applyPatches(t, filepath.Join(dir, "envoyfilter-"+name+"_edge.yaml"), routes, hosts, routesOf)
 		listeners = append(listeners, object{
 			"name": name, "address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 0}},
 			"filter_chains": []any{object{"filters": []any{object{
