@@ -6,6 +6,6 @@ cd "$(dirname "$0")/.."
 
 # A dependency that is a dylib is linked with rustc's shared standard library, which redis-server must find.
 RUSTFLAGS="-C link-arg=-Wl,-rpath,$(rustc --print target-libdir)" \
-  nice cargo build --release --locked --quiet --manifest-path internal/test/redistest/rediscell/Cargo.toml \
+  cargo build --release --locked --quiet --manifest-path internal/test/redistest/rediscell/Cargo.toml \
   --target-dir .tools/redis-cell >&2
 printf '%s\n' "$PWD/.tools/redis-cell/release/libredis_cell.so"

@@ -50,7 +50,7 @@ done
 
 # go_program NAME PACKAGE VERSION: builds .tools/bin/NAME unless it has this version.
 go_program() {
-  go version -m "$bin/$1" 2>/dev/null | grep -q "^\smod\s.*\s$3\s" || GOBIN=$bin nice go install "$2@$3"
+  go version -m "$bin/$1" 2>/dev/null | grep -q "^\smod\s.*\s$3\s" || GOBIN=$bin go install "$2@$3"
 }
 
 statsd_exporter() { (cd tools && go build -o "$bin/statsd_exporter" github.com/prometheus/statsd_exporter); }
@@ -62,7 +62,7 @@ peer() { go_program service_cmd github.com/envoyproxy/ratelimit/src/service_cmd 
 
 # Programs of a cluster without nodes; the first build takes five minutes.
 kubernetes() {
-  (cd deploy/charttest && nice go build -o "$bin/" k8s.io/kubernetes/cmd/{kube-apiserver,kubectl} && nice go build -o "$bin/etcd" go.etcd.io/etcd/server/v3)
+  (cd deploy/charttest && go build -o "$bin/" k8s.io/kubernetes/cmd/{kube-apiserver,kubectl} && go build -o "$bin/etcd" go.etcd.io/etcd/server/v3)
 }
 
 gateway() { go_program envoy-gateway github.com/envoyproxy/gateway/cmd/envoy-gateway "$envoy_gateway_version"; }
