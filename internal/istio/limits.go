@@ -25,6 +25,9 @@ var (
 // segment matches a segment of a path that Istio's normalization does not change, and that needs no percent-encoding.
 const segment = `\.{0,2}[-\w~!$&'()+,;=:@][-\w.~!$&'()+,;=:@]*`
 
+// maxRegex is the maximum number of bytes of a condition: Istio's default for re2.max_program_size is 32768 instructions.
+const maxRegex = 16_000
+
 const classWaypoint = "istio-waypoint"
 
 // shortForm returns the workloads of the short form.
@@ -111,21 +114,29 @@ func (in *input) limit(n node, owner string, w *workload) limit {
 	l := limit{rule: owner + "/" + name[0]}
 	var conditions []fields
 	when := func(header, regex string) {
+		if len(regex) > maxRegex {
+			in.refuse(n, "the condition on %s has %d bytes, and Envoy refuses large ones (above %d); write more limits", header,
+				len(regex), maxRegex)
+		}
 		conditions = append(conditions, fields{"name": header, "string_match": fields{"safe_regex": fields{"regex": regex}}})
 	}
 	if host := n.get("host"); host.exists() {
 		text := in.match(host, hosts, "host", "write a name without port, such as shop.example.com or *.example.com")[0]
 		regex := strings.Replace(regexp.QuoteMeta(strings.ToLower(text)), `\*`, `\C+`, 1)
-		when(":authority", `(?i)`+regex+`\.?(:[0-9]+)?`)
+		when(":authority", `(?i)`+regex+`\.*(:\C*)?`) // Istio's gateways ignore everything behind the colon
+		if w.context == contextInbound {
+			in.reportf(host, "clients in the mesh choose the host, so one that sends another host is not limited")
+		}
 	}
 	// The byte \C also matches invalid UTF-8, which would evade the limit otherwise.
 	if all := in.texts(n.get("paths"), paths, "paths", "write a prefix of whole segments, such as /login, or =/login for "+
 		"this path only, without %, *, query, or segments that are empty, . or .."); len(all) > 0 {
 		for i, path := range all {
-			if exact, ok := strings.CutPrefix(path, "="); ok {
-				all[i] = regexp.QuoteMeta(exact) + `(\?\C*)?`
+			regex, isExact := strings.CutPrefix(regexp.QuoteMeta(path), "=")
+			if regex = strings.ReplaceAll(regex, "/", "/+"); isExact { // Istio keeps repeated slashes
+				all[i] = regex + `(\?\C*)?`
 			} else {
-				all[i] = regexp.QuoteMeta(strings.TrimSuffix(path, "/")) + `([/?;#]\C*)?`
+				all[i] = strings.TrimSuffix(regex, "/+") + `([/?;#]\C*)?`
 			}
 		}
 		when(":path", strings.Join(all, "|"))
