@@ -68,14 +68,14 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 			return err
 		}
 	}
-	out := differences{Changes: offline.Changes(sets[0], sets[1])}
+	out := differences{Changes: append([]offline.Change{}, offline.Changes(sets[0], sets[1])...)} // not null in JSON
 	if c.Traffic != "" {
 		if out.Traffic, err = c.replay(ctx, io, sets, o); err != nil {
 			fmt.Fprintf(io.err, "weir: --traffic: %s\n", err)
 			return errNoAnswer
 		}
 	}
-	if err := c.print(io, &out); err != nil {
+	if err := c.Output.print(io, &out, func() { out.print(io) }); err != nil {
 		return err
 	}
 	if len(out.Changes) > 0 {
@@ -140,13 +140,7 @@ func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors
 	return offline.Compare(ctx, sets[0], sets[1], in, o, c.Top)
 }
 
-func (c *diffCmd) print(to streams, out *differences) error {
-	if c.Output.json() {
-		if out.Changes == nil {
-			out.Changes = []offline.Change{}
-		}
-		return printJSON(to, out)
-	}
+func (out *differences) print(to streams) {
 	for i := range out.Changes {
 		printChange(to.out, &out.Changes[i])
 	}
@@ -155,11 +149,10 @@ func (c *diffCmd) print(to streams, out *differences) error {
 	} else {
 		fmt.Fprintln(to.out, count(len(out.Changes), "change"))
 	}
-	if out.Traffic == nil {
-		return nil
+	if out.Traffic != nil {
+		printTraffic(to, out.Traffic)
+		printRules(to.out, out.Traffic.Rules)
 	}
-	printTraffic(to, out.Traffic)
-	return printRules(to.out, out.Traffic.Rules)
 }
 
 func printChange(w io.Writer, c *offline.Change) {
@@ -200,9 +193,9 @@ func printTraffic(to streams, r *offline.Comparison) {
 }
 
 // printRules prints the limits whose decisions differ, with their first keys.
-func printRules(w io.Writer, rules []*offline.RuleCount) error {
+func printRules(w io.Writer, rules []*offline.RuleCount) {
 	if len(rules) == 0 {
-		return nil
+		return
 	}
 	fmt.Fprintln(w)
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -218,5 +211,5 @@ func printRules(w io.Writer, rules []*offline.RuleCount) error {
 			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, words.Line(k.Key))
 		}
 	}
-	return table.Flush()
+	_ = table.Flush() // w keeps its first error
 }

@@ -56,12 +56,7 @@ func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return noAnswer(io, err)
 	}
-	if c.Output.json() {
-		err = printJSON(io, found)
-	} else {
-		err = found.Text(io.out)
-	}
-	if err != nil {
+	if err = c.Output.print(io, found, func() { _ = found.Text(io.out) }); err != nil {
 		return err
 	}
 	for _, expected := range c.Expect {

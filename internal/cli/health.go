@@ -42,11 +42,8 @@ func (c *healthCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	healthy := status == http.StatusOK
-	if c.Output.json() {
-		err = printJSON(io, map[string]any{"healthy": healthy, "status": status, "text": text})
-	} else {
-		fmt.Fprintln(io.out, strings.TrimSuffix(text, "\n"))
-	}
+	answer := map[string]any{"healthy": healthy, "status": status, "text": text}
+	err = c.Output.print(io, answer, func() { fmt.Fprintln(io.out, strings.TrimSuffix(text, "\n")) })
 	if !healthy {
 		return errReported
 	}

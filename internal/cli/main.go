@@ -192,8 +192,7 @@ func (p *problems) check(ok bool, format string, args ...any) {
 
 // commandOf returns the command whose arguments kong could not parse.
 func commandOf(err error) string {
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil && parse.Context.Selected() != nil {
 		return parse.Context.Selected().FullPath()
 	}
 	return "weir"
@@ -202,7 +201,6 @@ func commandOf(err error) string {
 // report prints err and returns its exit code.
 func report(w io.Writer, err error) int {
 	var usage *usageError
-	var environment *environmentError
 	switch {
 	case err == nil:
 		return exitOK
@@ -210,7 +208,7 @@ func report(w io.Writer, err error) int {
 		return exitFailed
 	case errors.Is(err, errNoAnswer):
 		return exitUsage
-	case errors.As(err, &environment):
+	case errors.As(err, new(*environmentError)):
 		fmt.Fprintf(w, "weir: %s\n", withoutPasswords(err.Error()))
 		return exitUsage
 	case errors.As(err, &usage):
@@ -262,7 +260,14 @@ type outputFlags struct {
 	Format string `default:"text" enum:"text,json" help:"text for people, or json."`
 }
 
-func (o *outputFlags) json() bool { return o.Format == "json" }
+// print prints v as JSON or calls text, which need not check its writes to io.out.
+func (o *outputFlags) print(io streams, v any, text func()) error {
+	if o.Format == "json" {
+		return printJSON(io, v)
+	}
+	text()
+	return nil
+}
 
 func printJSON(io streams, v any) error {
 	enc := json.NewEncoder(io.out)

@@ -126,11 +126,7 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Publis
 		}
 	}
 	p.PublishedInfo = set.PublishedInfo
-	if c.Output.json() {
-		return printJSON(io, p)
-	}
-	p.print(io)
-	return nil
+	return c.Output.print(io, p, func() { p.print(io) })
 }
 
 // print prints the publication as text.

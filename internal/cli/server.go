@@ -27,11 +27,7 @@ func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error,
 	if err := do(client, &answer); err != nil {
 		return err
 	}
-	if f.Output.json() {
-		return printJSON(io, answer)
-	}
-	show(io, &answer)
-	return nil
+	return f.Output.print(io, answer, func() { show(io, &answer) })
 }
 
 // aligned returns a function that prints a name and its value in two columns.

@@ -78,7 +78,12 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	}
 	report.Rule = cmp.Or(c.Limit, strings.Join(c.Rules, ", "))
 	report.Traffic, report.Seed = c.Traffic, c.Seed
-	return c.write(io, report)
+	return c.Output.print(io, report, func() {
+		fmt.Fprintf(io.out, "%s\n\n", report.Heading())
+		_ = report.WriteTable(io.out)
+		fmt.Fprintln(io.out)
+		report.WriteCharts(io.out)
+	})
 }
 
 // parse checks and parses the flags.
@@ -130,18 +135,4 @@ func compileInline(limit string) (*descriptors.Set, error) {
 		}
 	}
 	return set, err
-}
-
-// write prints the report.
-func (c *simulateCmd) write(io streams, report *offline.Simulation) error {
-	if c.Output.json() {
-		return printJSON(io, report)
-	}
-	fmt.Fprintf(io.out, "%s\n\n", report.Heading())
-	if err := report.WriteTable(io.out); err != nil {
-		return err
-	}
-	fmt.Fprintln(io.out)
-	report.WriteCharts(io.out)
-	return nil
 }
