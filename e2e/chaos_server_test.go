@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // serverFaults are faults of the server itself.
@@ -80,7 +82,7 @@ func (r *rig) failToSave() func() {
 	path := dir + "/" + file
 	save := func(want string) {
 		r.t.Helper()
-		await(r.t, 30*time.Second, "a snapshot that is "+want, func() bool {
+		await(r.t, proctest.Patience, "a snapshot that is "+want, func() bool {
 			_ = r.redis.BgSave(ctx).Err() // one may be under way
 			return strings.Contains(r.redis.Info(ctx, "persistence").Val(), "rdb_last_bgsave_status:"+want)
 		})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -158,7 +159,7 @@ func TestLeasesEndWithTheProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, asked := flood(ctx, t, fleet[:1], "day", 8, 0)
-	if code := fleet[0].Terminate(20 * time.Second); code != 0 {
+	if code := fleet[0].Terminate(proctest.Patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	if got := remaining(t, fleet[1], "day"); got != 100_000_000-int64(asked) {
