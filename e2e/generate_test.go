@@ -69,7 +69,7 @@ func TestGeneratedLimits(t *testing.T) {
 
 var limitName = regexp.MustCompile(`name="[^"]*/([^"/]+)"`)
 
-// generated is what the test reads of a generated object.
+// generated has the fields of a generated object that the test reads.
 type generated struct {
 	Data map[string]string
 	Spec struct {

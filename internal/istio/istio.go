@@ -41,8 +41,8 @@ func Generate(files []File, o Options) (*Output, error) {
 		in.read(f)
 	}
 	if len(in.of(kindPolicy))+len(in.of(kindShort))+len(in.errs) == 0 {
-		in.refuse(node{&yaml.Node{Line: 1, Column: 1}, files[0].Name}, "no file has limits: or a BackendTrafficPolicy, so nothing "+
-			"would be limited; to remove all limits, see docs/start/istio.md")
+		in.refuse(node{&yaml.Node{Line: 1, Column: 1}, files[0].Name}, "no file has limits: or a BackendTrafficPolicy, so "+
+			"nothing would be limited; to remove all limits, see docs/start/istio.md")
 	}
 	in.sort()
 	workloads := in.merge(append(in.policies(), in.shortForm()...))

@@ -25,7 +25,7 @@ var (
 // segment matches a segment of a path that Istio's normalization does not change, and that needs no percent-encoding.
 const segment = `\.{0,2}[-\w~!$&'()+,;=:@][-\w.~!$&'()+,;=:@]*`
 
-// maxRegex is the maximum number of bytes of a condition: Istio's default for re2.max_program_size is 32768 instructions.
+// maxRegex is the maximum number of bytes of a condition. Istio's re2.max_program_size is 32768 instructions.
 const maxRegex = 16_000
 
 const classWaypoint = "istio-waypoint"
@@ -81,8 +81,8 @@ func (in *input) proxies(root node) (w workload, owner string) {
 	case strings.HasPrefix(class.text(), "istio-agentgateway"):
 		in.refuse(class, "a gateway of class %s is no Envoy; write the limit at a gateway of class istio", class.text())
 	case class.exists() && isService:
-		in.refuse(class, "class is for gateways; for services with a waypoint, write gateway: NAMESPACE/NAME of the waypoint, "+
-			"and host in each limit of a single service")
+		in.refuse(class, "class is for gateways; for services with a waypoint, write gateway: NAMESPACE/NAME of the "+
+			"waypoint, and host in each limit of a single service")
 	case class.text() == classWaypoint: // Istio ignores an EnvoyFilter whose target is a Service
 		w = gatewayWorkload(root, namespace, name)
 		w.context, w.listener, w.account = contextInbound, waypointMain, owner
@@ -186,7 +186,7 @@ func (in *input) per(n node, w *workload) entry {
 		return entry{key: "remote_address", action: fields{"remote_address": fields{}}}
 	case text == "caller" && w.context == contextInbound:
 		expression := "connection.uri_san_peer_certificate"
-		if w.listener == waypointMain { // ztunnel's certificate is that of an outer connection
+		if w.listener == waypointMain { // the connection has ztunnel's certificate
 			expression = "filter_state['io.istio.peer_principal']"
 		}
 		return entry{key: "caller", optional: true, action: fields{"extension": fields{
