@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
@@ -127,16 +126,17 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest)
 func (r *recorder) take(t *testing.T, least int) []string {
 	t.Helper()
 	var all []string
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	await(t, proctest.Patience, "all descriptors of a request", func() bool {
 		r.mu.Lock()
-		if len(r.descriptors) >= least || time.Now().After(deadline) {
-			all, r.descriptors = r.descriptors, nil
-			r.mu.Unlock()
-			slices.Sort(all)
-			return all
+		defer r.mu.Unlock()
+		if len(r.descriptors) < least {
+			return false
 		}
-		r.mu.Unlock()
-	}
+		all, r.descriptors = r.descriptors, nil
+		return true
+	})
+	slices.Sort(all)
+	return all
 }
 
 type object = map[string]any

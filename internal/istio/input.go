@@ -37,7 +37,8 @@ var kinds = []string{
 type input struct {
 	Options
 
-	objects []*object // sorted by kind, namespace, name and position, so that the order of files has no effect
+	objects map[string][]*object  // by kind; sorted by name and position, so that the order of files has no effect
+	named   map[[2]string]*object // by kind and full name
 	errs    descriptors.Errors
 	report  []string // lines
 }
@@ -51,24 +52,9 @@ type object struct {
 
 func (o *object) fullName() string { return o.namespace + "/" + o.name }
 
-// of returns the objects of a kind.
-func (in *input) of(kind string) (all []*object) {
-	for _, o := range in.objects {
-		if o.kind == kind {
-			all = append(all, o)
-		}
-	}
-	return all
-}
-
 // find returns the object, or nil if it is not in the input.
 func (in *input) find(kind, namespace, name string) *object {
-	for _, o := range in.of(kind) {
-		if o.namespace == namespace && o.name == name {
-			return o
-		}
-	}
-	return nil
+	return in.named[[2]string{kind, namespace + "/" + name}]
 }
 
 // A node is a value in a file. An absent value has the position of the mapping, and no fields, items or text.
@@ -131,10 +117,7 @@ func (n node) labels() map[string]string {
 
 // refuse reports an error at a value: what is wrong, and what to write instead.
 func (in *input) refuse(at node, format string, args ...any) {
-	e := &descriptors.Error{Position: at.position(), Msg: fmt.Sprintf(format, args...)}
-	if !slices.ContainsFunc(in.errs, func(o *descriptors.Error) bool { return *o == *e }) {
-		in.errs = append(in.errs, e)
-	}
+	in.errs = append(in.errs, &descriptors.Error{Position: at.position(), Msg: fmt.Sprintf(format, args...)})
 }
 
 // reportf adds a line to the report.
@@ -142,13 +125,13 @@ func (in *input) reportf(at node, format string, args ...any) {
 	in.report = append(in.report, fmt.Sprintf("%s:%d: %s", at.file, at.Line, fmt.Sprintf(format, args...)))
 }
 
-// sortedErrors returns the errors by file and line.
+// sortedErrors returns the errors by file and line, each once.
 func (in *input) sortedErrors() descriptors.Errors {
 	slices.SortFunc(in.errs, func(a, b *descriptors.Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
 			cmp.Compare(a.Msg, b.Msg))
 	})
-	return in.errs
+	return slices.CompactFunc(in.errs, func(a, b *descriptors.Error) bool { return *a == *b })
 }
 
 // only refuses a value that is not a mapping, and its fields that are not among the names. what is the value's name in
@@ -238,7 +221,8 @@ func (in *input) add(root node) {
 			return
 		}
 	}
-	in.objects = append(in.objects, o)
+	in.objects[o.kind] = append(in.objects[o.kind], o)
+	in.named[[2]string{o.kind, o.fullName()}] = o
 }
 
 // checkNodes refuses what would be read wrongly: aliases, merged fields, and a field that is given twice.
@@ -261,8 +245,10 @@ func (in *input) checkNodes(n node) {
 
 // sort sorts the objects, so that the order of files and documents has no effect.
 func (in *input) sort() {
-	slices.SortFunc(in.objects, func(a, b *object) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name),
-			cmp.Compare(a.root.file, b.root.file), cmp.Compare(a.root.Line, b.root.Line))
-	})
+	for _, all := range in.objects {
+		slices.SortFunc(all, func(a, b *object) int {
+			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name),
+				cmp.Compare(a.root.file, b.root.file), cmp.Compare(a.root.Line, b.root.Line))
+		})
+	}
 }

@@ -36,11 +36,11 @@ const rootNamespace = "istio-system"
 
 // Generate generates the output for the YAML files. The error is descriptors.Errors with everything that it refuses.
 func Generate(files []File, o Options) (*Output, error) {
-	in := &input{Options: o}
+	in := &input{Options: o, objects: map[string][]*object{}, named: map[[2]string]*object{}}
 	for _, f := range files {
 		in.read(f)
 	}
-	if len(in.of(kindPolicy))+len(in.of(kindShort))+len(in.errs) == 0 {
+	if len(in.objects[kindPolicy])+len(in.objects[kindShort])+len(in.errs) == 0 {
 		in.refuse(node{&yaml.Node{Line: 1, Column: 1}, files[0].Name}, "no file has limits: or a BackendTrafficPolicy, so "+
 			"nothing would be limited; to remove all limits, see docs/start/istio.md")
 	}

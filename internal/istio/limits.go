@@ -33,7 +33,7 @@ const classWaypoint = "istio-waypoint"
 // shortForm returns the workloads of the short form.
 func (in *input) shortForm() (all []workload) {
 	seen := map[string]node{} // names of limits
-	for _, o := range in.of(kindShort) {
+	for _, o := range in.objects[kindShort] {
 		in.only(o.root, "this document", "gateway", "service", "class", "limits")
 		w, owner := in.proxies(o.root)
 		l := list{applyTo: httpFilter}
@@ -118,7 +118,7 @@ func (in *input) limit(n node, owner string, w *workload) limit {
 			in.refuse(n, "the condition on %s has %d bytes, and Envoy refuses large ones (above %d); write more limits", header,
 				len(regex), maxRegex)
 		}
-		conditions = append(conditions, fields{"name": header, "string_match": fields{"safe_regex": fields{"regex": regex}}})
+		conditions = append(conditions, condition{name: header, kind: "RegularExpression", value: regex}.matcher())
 	}
 	if host := n.get("host"); host.exists() {
 		text := in.match(host, hosts, "host", "write a name without port, such as shop.example.com or *.example.com")[0]
@@ -165,19 +165,13 @@ func (in *input) limit(n node, owner string, w *workload) limit {
 
 // per returns the entry whose values have counters of their own. Requests without a value share one.
 func (in *input) per(n node, w *workload) entry {
-	keyed := func(action, field, prefix, name string) entry {
-		key := prefix + name
-		return entry{key: key, optional: true, action: fields{
-			action: fields{field: name, "descriptor_key": key, "skip_if_absent": true},
-		}}
-	}
 	text := n.text()
 	kind, name, _ := strings.Cut(text, " ")
 	switch {
 	case kind == "header" && headers.MatchString(name):
-		return keyed("request_headers", "header_name", "header:", strings.ToLower(name))
+		return ofHeaders.each(strings.ToLower(name), true)
 	case kind == "query" && parameters.MatchString(name):
-		return keyed("query_parameters", "query_parameter_name", "query:", name)
+		return ofQuery.each(name, true)
 	case text == "client-address":
 		if w.context == contextInbound {
 			in.reportf(n, "per: client-address reads X-Forwarded-For here, which clients in the mesh can forge; "+
@@ -185,16 +179,10 @@ func (in *input) per(n node, w *workload) entry {
 		}
 		return entry{key: "remote_address", action: fields{"remote_address": fields{}}}
 	case text == "caller" && w.context == contextInbound:
-		expression := "connection.uri_san_peer_certificate"
 		if w.listener == waypointMain { // the connection has ztunnel's certificate
-			expression = "filter_state['io.istio.peer_principal']"
+			return expression("caller", "filter_state['io.istio.peer_principal']", true)
 		}
-		return entry{key: "caller", optional: true, action: fields{"extension": fields{
-			"name": "envoy.rate_limit_descriptors.expr", "typed_config": fields{
-				"@type":          "type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor",
-				"descriptor_key": "caller", "text": expression, "skip_if_error": true,
-			},
-		}}}
+		return expression("caller", "connection.uri_san_peer_certificate", true)
 	case text == "caller":
 		in.refuse(n, "per: caller needs a certificate of the mesh; at a gateway, write client-address or header NAME")
 	default:

@@ -34,7 +34,7 @@ func (in *input) policies() (all []workload) {
 	m.readRoutes(kindGRPCRoute)
 	m.readRoutes(kindVirtualService)
 	var policies []*policy
-	for _, o := range in.of(kindPolicy) {
+	for _, o := range in.objects[kindPolicy] {
 		p := in.readPolicy(o)
 		for _, t := range p.targets {
 			m.assign(p, t)
@@ -45,7 +45,7 @@ func (in *input) policies() (all []workload) {
 		m.place(g)
 	}
 	for _, p := range policies {
-		if len(p.limits) > 0 && len(p.places) == 0 && slices.Contains(slices.Collect(maps.Values(m.attached)), p) {
+		if len(p.limits) > 0 && len(p.places) == 0 && p.isAttached {
 			in.refuse(p.root, "the policy limits nothing: its targets have no routes, or other policies replace it for all of "+
 				"them; add the routes' files, or remove the policy")
 		}
@@ -110,7 +110,7 @@ func (in *input) readTargets(p *policy, spec node) (all []target) {
 			continue
 		}
 		isAll := in.oneOf(n.get("namespaces"), "from", "Same", "All") == "All"
-		for _, o := range in.of(kindOf(n)) {
+		for _, o := range in.objects[kindOf(n)] {
 			t := target{n, o.kind, o.namespace, o.name, ""}
 			switch {
 			case !includes(o.root.get("metadata", "labels").labels(), labels):
@@ -134,7 +134,7 @@ func (in *input) granted(p *policy, t target) bool {
 			return n.get("kind").text()+"."+n.get("group").text() == kind && cmp.Or(n.get(field).text(), value) == value
 		})
 	}
-	return slices.ContainsFunc(in.of(kindGrant), func(g *object) bool {
+	return slices.ContainsFunc(in.objects[kindGrant], func(g *object) bool {
 		return g.namespace == t.namespace && has(g.root.get("spec", "from"), kindPolicy, "namespace", p.namespace) &&
 			has(g.root.get("spec", "to"), t.kind, "name", t.name)
 	})
@@ -165,7 +165,7 @@ func (m *mesh) assign(p *policy, t target) {
 		m.refuse(t.at, "%s is already the target of %s (%s), and Envoy Gateway would use the older one; write one policy",
 			t, other.fullName(), other.root.position())
 	default:
-		m.attached[key] = p
+		m.attached[key], p.isAttached = p, true
 		for _, why := range m.missing[whole] {
 			p.note("no effect for %s at %s", t, why)
 		}

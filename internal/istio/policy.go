@@ -16,12 +16,13 @@ import (
 type policy struct {
 	*object
 
-	targets []target
-	isLimit bool     // spec.rateLimit exists: without it, the policy only exempts its targets
-	merge   string   // spec.mergeType, or empty: limits replace those of the Gateway
-	limits  []limit  // in the order of the rules
-	notes   []string // for the report: what differs from Envoy Gateway, and what to know
-	places  []string // for the report: the places that have its limits
+	targets    []target
+	isAttached bool     // to one of the targets at least
+	isLimit    bool     // spec.rateLimit exists: without it, the policy only exempts its targets
+	merge      string   // spec.mergeType, or empty: limits replace those of the Gateway
+	limits     []limit  // in the order of the rules
+	notes      []string // for the report: what differs from Envoy Gateway, and what to know
+	places     []string // for the report: the places that have its limits
 }
 
 // over returns the limits of a route whose policy is p, at a listener whose policy is parent. Both may be nil.
@@ -107,7 +108,9 @@ func (in *input) readRule(p *policy, index int, n node) {
 			"nothing; Weir charges all rules that match")
 	} else {
 		l.entries = []entry{
-			{key: perGateway}, expression("host", "xds.virtual_host_name"), expression("route", "xds.route_name"),
+			{key: perGateway},
+			expression("host", "xds.virtual_host_name", false),
+			expression("route", "xds.route_name", false),
 		}
 	}
 	l.entries = append(l.entries, in.conditions(p, n)...)
@@ -170,14 +173,27 @@ func (a actions) entry(key string, number int, expect bool, matchers ...any) ent
 	}}}
 }
 
-// expression returns the entry with the value of a CEL expression.
-func expression(key, text string) entry {
-	return entry{key: key, action: fields{"extension": fields{
-		"name": "envoy.rate_limit_descriptors.expr",
-		"typed_config": fields{
-			"@type":          "type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor",
-			"descriptor_key": key, "text": text,
-		},
+// each returns the entry with the value of a header or query parameter. Requests without it share a counter if it is
+// optional; else the limit does not apply to them.
+func (a actions) each(name string, optional bool) entry {
+	config := fields{"descriptor_key": a.prefix + name, a.name: name}
+	if optional {
+		config["skip_if_absent"] = true
+	}
+	return entry{key: a.prefix + name, optional: optional, action: fields{a.distinct: config}}
+}
+
+// expression returns the entry with the value of a CEL expression, which may be optional as in each.
+func expression(key, text string, optional bool) entry {
+	config := fields{
+		"@type":          "type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor",
+		"descriptor_key": key, "text": text,
+	}
+	if optional {
+		config["skip_if_error"] = true
+	}
+	return entry{key: key, optional: optional, action: fields{"extension": fields{
+		"name": "envoy.rate_limit_descriptors.expr", "typed_config": config,
 	}}}
 }
 
@@ -203,10 +219,7 @@ func (in *input) conditions(p *policy, rule node) []entry {
 			for _, c := range in.matches(selector.get(kind.field), kind) {
 				switch {
 				case c.kind == "Distinct":
-					key := kind.prefix + c.name
-					distinct = append(distinct, entry{key: key, action: fields{kind.distinct: fields{
-						"descriptor_key": key, kind.name: c.name,
-					}}})
+					distinct = append(distinct, kind.each(c.name, false))
 				case c.invert:
 					unless = append(unless, kind.entry("unless", len(unless)+1, false, c.matcher()))
 				default:

@@ -36,7 +36,7 @@ type routeRule struct {
 
 // readGateways reads the Gateways of a kind.
 func (m *mesh) readGateways(kind string) {
-	for _, o := range m.of(kind) {
+	for _, o := range m.objects[kind] {
 		g, spec := &gateway{object: o, workload: gatewayWorkload(o.root, o.namespace, o.name)}, o.root.get("spec")
 		class, hasAddresses, problem := spec.get("gatewayClassName").text(), spec.get("addresses").exists(), ""
 		switch {
@@ -77,7 +77,7 @@ func (m *mesh) readGateways(kind string) {
 
 // readRoutes reads the routes of a kind, and attaches them to the Gateways.
 func (m *mesh) readRoutes(kind string) {
-	for _, o := range m.of(kind) {
+	for _, o := range m.objects[kind] {
 		var rules []*routeRule
 		behind := "" // why the next routes are not generated
 		spec := o.root.get("spec")
