@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
