@@ -17,7 +17,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/take"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -88,10 +87,10 @@ func TestReload(t *testing.T) {
 	}
 	want(t, "the limit at first", "1", limit)
 
-	writeFile(t, file, rulesOf("2"))
+	replace(t, file, rulesOf("2"))
 	want(t, "the limit after an edit", "2", limit)
 
-	writeFile(t, file, rulesOf("no"))
+	replace(t, file, rulesOf("no"))
 	refused := func() string { return strconv.Itoa(p.logged("rules refused; the old rules stay in force")) }
 	want(t, "refused loads", "1", refused)
 	want(t, "the limit after a bad edit", "2", limit)
@@ -116,7 +115,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("%d lines say that nothing changed, want 1", n)
 	}
 
-	writeFile(t, file, rulesOf("3"))
+	replace(t, file, rulesOf("3"))
 	if status, body := p.http("POST", "/reload"); status != 200 || !strings.Contains(body, `"result": "ok"`) {
 		t.Errorf("POST /reload of good rules answers %d %s", status, body)
 	}
@@ -130,7 +129,7 @@ func TestReload(t *testing.T) {
 	if _, top := p.http("GET", "/top?n=1"); !strings.Contains(top, `"rule": "client"`) {
 		t.Errorf("keys do not stay with their rule: %s", top)
 	}
-	writeFile(t, file, strings.ReplaceAll(rulesOf("3"), "client", "user"))
+	replace(t, file, strings.ReplaceAll(rulesOf("3"), "client", "user"))
 	if status, body := p.http("POST", "/reload"); status != 200 {
 		t.Error(body)
 	}
@@ -156,8 +155,8 @@ func TestCollectionsWaitForRules(t *testing.T) {
 	p := start(t, o, func(a *App) { of = a.rules })
 	file := p.app.o.Rules[0]
 	for i, content := range []string{"2", "no", "3"} {
-		proctest.Replace(t, file, rulesOf(content)) // at once: half a file is a change, too
-		_ = p.app.Reload(t.Context())               // nil but for the second
+		replace(t, file, rulesOf(content)) // at once: half a file is a change, too
+		_ = p.app.Reload(t.Context())      // nil but for the second
 		held := func() string {
 			n := releases.Load() // more than loads, if the watch has a load begin again
 			return fmt.Sprint(n >= int64(i+2), holds.Load() == n, seen.Load())
@@ -197,7 +196,7 @@ func TestNoRulesYet(t *testing.T) {
 	if status, _ := p.http("GET", "/healthz"); status != 200 {
 		t.Errorf("/healthz answers %d, want 200", status)
 	}
-	writeFile(t, o.Rules[0], rulesOf("1"))
+	replace(t, o.Rules[0], rulesOf("1"))
 	want(t, "health", "SERVING", p.serving)
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a request with rules is answered %s", got)

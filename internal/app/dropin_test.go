@@ -182,7 +182,7 @@ func TestDirectoryOfRatelimit(t *testing.T) {
 	if err := os.MkdirAll(dir+"/config", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, dir+"/config/no-extension", rulesOf("5"))
+	replace(t, dir+"/config/no-extension", rulesOf("5"))
 	want(t, "limits in force", "5", p.limitsInForce)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,19 +29,13 @@ import (
 
 func TestMain(m *testing.M) { casetest.FindLeaks(m) }
 
-// patience is how long anything may take on a busy machine.
-const patience = time.Minute
+const patience = proctest.Patience
+
+var replace = proctest.Replace
 
 // rulesOf is one rule, by client, that lets n requests a year pass: no window ends while a test counts.
 func rulesOf(n string) string {
 	return "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: " + n + ", unit: year}}]\n"
-}
-
-func writeFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // options are those of a process on ports of its own, with the rules in a file of its own.
@@ -50,7 +43,7 @@ func options(t *testing.T, rules string) Options {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if rules != "" {
-		writeFile(t, file, rules)
+		replace(t, file, rules)
 	}
 	return Options{
 		RulesOptions: RulesOptions{Rules: []string{file}, MaxRulesSize: 1 << 20, Poll: time.Hour},

@@ -72,7 +72,7 @@ func TestOtherRulesEndCachedDenials(t *testing.T) {
 		return strconv.FormatBool(p.deniesByItself("me"))
 	})
 	for _, n := range []string{"1000", "1"} {
-		writeFile(t, o.Rules[0], limit(n))
+		replace(t, o.Rules[0], limit(n))
 		want(t, "the limit in force", n, p.allowed("me"))
 	}
 	redistest.Do(t, redis, "del", p.get("me").Key, "weir:1:"+p.get("me").Key) // as if it had drained

@@ -306,7 +306,7 @@ func checkRefusals(t *testing.T, doc *openAPI) {
 	o := options(t, rulesOf("1"))
 	o.HTTPTokenFile, o.Pprof, o.HTTPJSON = filepath.Join(t.TempDir(), "token"), true, true
 	o.GRPCTLSClientCA = "" // else /json requires the token, too
-	writeFile(t, o.HTTPTokenFile, "s3cret-s3cret-s3cret")
+	replace(t, o.HTTPTokenFile, "s3cret-s3cret-s3cret")
 	secured := start(t, o)
 	doc.seen["POST /json 401"], doc.seen["POST /json 403"] = true, true // TestJSONIsGuardedAsGRPC
 	doc.strangers(t, secured, 401, "401")
