@@ -133,7 +133,7 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 		}
 	}
 	same("at first " + now.name)
-	for i := range casetest.Pick(6, 30) {
+	for i := range casetest.Pick(4, 30) {
 		what := fmt.Sprintf("step %d", i)
 		switch {
 		case i == 0 || chance(rng, 3): // the same refused rules several times

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // No message has the password of a store or the header of an xDS server, however malformed it is, wherever it stands.
@@ -18,7 +19,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	const secret = "h4nter2"
-	for _, url := range []string{
+	for i, url := range []string{
 		"redis//:PASSWORD@h:6379", "redis//PASSWORD@h", "redis:/:PASSWORD@h", "redis:PASSWORD@h", ":PASSWORD@h",
 		"user:PASSWORD@h:6379/0",
 		"redis://:PASSWORD@h:99999/0", "redis://:PASS/WORD@h/0", "redis://:PASS WORD@h/0", "redis://:PASS%ZZWORD@h/0",
@@ -30,7 +31,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"redis://:PASS-;PASS-WORD=x@h/0", "unix:///x?db=PASSWORD",
 	} {
 		url := strings.ReplaceAll(strings.ReplaceAll(url, "PASS", secret), "WORD", secret)
-		for _, tc := range [][2]string{
+		for j, tc := range [][2]string{
 			{"WEIR_STORE", url},
 			{"WEIR_NAMED_STORE", url},
 			{"WEIR_NAMED_STORE", "a=" + url},
@@ -44,6 +45,9 @@ func TestNoPasswordIsShown(t *testing.T) {
 			{"WEIR_XDS_NODE_METADATA", url},
 			{"--xds-header", "Bearer " + url},
 		} {
+			if (i+j)%casetest.Pick(4, 1) != 0 {
+				continue
+			}
 			t.Run(tc[0]+" "+tc[1], func(t *testing.T) {
 				t.Setenv("WEIR_STORE", "redis://127.0.0.1:1/0")
 				args := []string{"serve", "--rules", rules, "--grpc-addr", "nowhere", "--http-addr", ""} // so that it never starts

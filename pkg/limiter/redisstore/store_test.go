@@ -107,7 +107,7 @@ func TestContract(t *testing.T) {
 // TestScriptsAgreeWithGo compares each decision of the Lua steps with the Go steps.
 func TestScriptsAgreeWithGo(t *testing.T) {
 	t.Parallel()
-	limitertest.Histories(t, fresh(redistest.Start(t)), casetest.Pick(400, 3000))
+	limitertest.Histories(t, fresh(redistest.Start(t)), casetest.Pick(250, 3000))
 }
 
 // TestLinearizable lets two and three stores call one server, with three and two goroutines per store.
