@@ -103,7 +103,7 @@ func generate(files []File, options Options) map[string]string {
 		all = append(all, "# "+f.Name+"\n"+string(f.Data))
 	}
 	return map[string]string{
-		"output": strings.Join(all, "---\n"), "report": strings.Join(append(out.Report, ""), "\n"),
+		"output": strings.Join(all, "---\n"), "report": out.Report.Error() + "\n",
 	}
 }
 
@@ -132,7 +132,7 @@ func checkObject(t *testing.T, text string) {
 		value := must(json.Marshal(p.Patch.Value))(t)
 		var route routev3.RouteConfiguration // and routes and virtual hosts have the same field
 		var filter corev3.TypedExtensionConfig
-		if p.ApplyTo == httpFilter {
+		if p.ApplyTo == "HTTP_FILTER" {
 			unmarshal(t, value, &filter)
 			var config ratelimitv3.RateLimit
 			if err := filter.GetTypedConfig().UnmarshalTo(&config); err != nil || config.ValidateAll() != nil {

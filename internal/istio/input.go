@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -28,19 +30,22 @@ const (
 	kindShort          = "limits" // a document of the short form
 )
 
-var kinds = []string{
-	kindPolicy, kindGateway, kindHTTPRoute, kindGRPCRoute, kindGrant, kindIstioGateway, kindVirtualService, kindService,
-	kindShort,
-}
+var (
+	targetKinds = []string{kindGateway, kindHTTPRoute, kindGRPCRoute, kindIstioGateway, kindVirtualService} // of policies
+	kinds       = append([]string{kindPolicy, kindGrant, kindService}, targetKinds...)
+)
 
-// input has all documents of all files.
+// input has all documents of all files, and what the generator finds in them.
 type input struct {
 	Options
 
-	objects map[string][]*object  // by kind; sorted by name and position, so that the order of files has no effect
-	named   map[[2]string]*object // by kind and full name
-	errs    descriptors.Errors
-	report  []string // lines
+	schemas   map[string]*schema   // of a document of the short form (limits), a policy and the full name of an object
+	objects   map[string][]*object // by kind, in the order of files and documents
+	named     map[string]*object   // by object.id
+	workloads map[string]*workload // by workload.fullName
+	rules     map[string]fields    // of the limits of the workloads, by name
+	errs      descriptors.Errors
+	report    descriptors.Errors // remarks
 }
 
 // An object is a document of a file, or an item of a List.
@@ -52,15 +57,21 @@ type object struct {
 
 func (o *object) fullName() string { return o.namespace + "/" + o.name }
 
+// id returns a text for a section of the object, or for the whole object if the section is empty.
+func (o *object) id(section string) string {
+	return strings.TrimSpace(o.kind + " " + o.fullName() + " " + section)
+}
+
 // find returns the object, or nil if it is not in the input.
 func (in *input) find(kind, namespace, name string) *object {
-	return in.named[[2]string{kind, namespace + "/" + name}]
+	return in.named[(&object{kind: kind, namespace: namespace, name: name}).id("")]
 }
 
 // A node is a value in a file. An absent value has the position of the mapping, and no fields, items or text.
 type node struct {
 	*yaml.Node
 
+	in   *input
 	file string
 }
 
@@ -71,184 +82,180 @@ func (n node) position() descriptors.Position {
 // exists reports whether the value is in the file and is not null.
 func (n node) exists() bool { return n.Kind != 0 && n.Tag != "!!null" }
 
+// fields returns the keys and values of a mapping.
+func (n node) fields() iter.Seq2[node, node] {
+	return func(yield func(key, value node) bool) {
+		for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+			if !yield(node{n.Content[i], n.in, n.file}, node{n.Content[i+1], n.in, n.file}) {
+				return
+			}
+		}
+	}
+}
+
 // get returns the value below the fields of nested mappings.
 func (n node) get(path ...string) node {
 	for _, name := range path {
-		next := node{&yaml.Node{Line: n.Line, Column: n.Column}, n.file}
-		n.each(func(key, value node) {
+		next := node{&yaml.Node{Line: n.Line, Column: n.Column}, n.in, n.file}
+		for key, value := range n.fields() {
 			if key.Value == name {
 				next = value
 			}
-		})
+		}
 		n = next
 	}
 	return n
 }
 
-// each calls f with each field of a mapping.
-func (n node) each(f func(key, value node)) {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		f(node{n.Content[i], n.file}, node{n.Content[i+1], n.file})
-	}
-}
-
-// items returns the items of a list.
-func (n node) items() (all []node) {
-	for i := 0; n.Kind == yaml.SequenceNode && i < len(n.Content); i++ {
-		all = append(all, node{n.Content[i], n.file})
-	}
-	return all
-}
-
-// text returns the text of a scalar.
-func (n node) text() string {
-	if n.exists() && n.Kind == yaml.ScalarNode {
+// text returns the text of the scalar below the fields, or "".
+func (n node) text(path ...string) string {
+	if n = n.get(path...); n.exists() && n.Kind == yaml.ScalarNode {
 		return n.Value
 	}
 	return ""
 }
 
-// labels returns a mapping of texts.
-func (n node) labels() map[string]string {
+// isTrue reports whether a field is true.
+func (n node) isTrue(field string) bool { return n.text(field) == "true" }
+
+// count returns a number of requests or hits, whose digits the schema has checked.
+func (n node) count(digits string) uint64 {
+	number, err := strconv.ParseUint(digits, 10, 32)
+	if errors.Is(err, strconv.ErrRange) {
+		n.refuse("%s is above 4294967295; write a smaller number, or a shorter unit", digits)
+	}
+	return number
+}
+
+// items returns the items of the lists in the fields. A field with another value is one item.
+func (n node) items(fields ...string) (all []node) {
+	for _, name := range fields {
+		switch list := n.get(name); {
+		case list.Kind == yaml.SequenceNode:
+			for _, item := range list.Content {
+				all = append(all, node{item, n.in, n.file})
+			}
+		case list.exists():
+			all = append(all, list)
+		}
+	}
+	return all
+}
+
+// texts returns the texts of the items that are not empty, sorted, each once.
+func (n node) texts(fields ...string) (all []string) {
+	for _, item := range n.items(fields...) {
+		if text := item.text(); text != "" {
+			all = append(all, text)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// labels returns the texts of a mapping by key.
+func (n node) labels(path ...string) map[string]string {
 	all := map[string]string{}
-	n.each(func(key, value node) { all[key.Value] = value.text() })
+	for key, value := range n.get(path...).fields() {
+		all[key.Value] = value.text()
+	}
 	return all
 }
 
 // refuse reports an error at a value: what is wrong, and what to write instead.
-func (in *input) refuse(at node, format string, args ...any) {
-	in.errs = append(in.errs, &descriptors.Error{Position: at.position(), Msg: fmt.Sprintf(format, args...)})
+func (n node) refuse(format string, args ...any) {
+	n.in.errs = append(n.in.errs, &descriptors.Error{Position: n.position(), Msg: fmt.Sprintf(format, args...)})
 }
 
-// reportf adds a line to the report.
-func (in *input) reportf(at node, format string, args ...any) {
-	in.report = append(in.report, fmt.Sprintf("%s:%d: %s", at.file, at.Line, fmt.Sprintf(format, args...)))
+// reportf adds a remark about a value to the report.
+func (n node) reportf(format string, args ...any) {
+	n.in.report = append(n.in.report, &descriptors.Error{Position: n.position(), Msg: fmt.Sprintf(format, args...)})
 }
 
-// sortedErrors returns the errors by file and line, each once.
-func (in *input) sortedErrors() descriptors.Errors {
-	slices.SortFunc(in.errs, func(a, b *descriptors.Error) int {
+// sorted returns errors or remarks by position, each once.
+func sorted(all descriptors.Errors) descriptors.Errors {
+	slices.SortFunc(all, func(a, b *descriptors.Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
 			cmp.Compare(a.Msg, b.Msg))
 	})
-	return slices.CompactFunc(in.errs, func(a, b *descriptors.Error) bool { return *a == *b })
+	return slices.CompactFunc(all, func(a, b *descriptors.Error) bool { return *a == *b })
 }
 
-// only refuses a value that is not a mapping, and its fields that are not among the names. what is the value's name in
-// the message.
-func (in *input) only(n node, what string, names ...string) {
-	if n.exists() && n.Kind != yaml.MappingNode {
-		in.refuse(n, "%s must be fields with values (name: value)", what)
-	}
-	n.each(func(key, value node) {
-		if slices.Contains(names, key.Value) {
-			if !value.exists() {
-				in.refuse(key, "%s has no value; write one, or remove the field", key.Value)
+// read reads the documents of the files, whose order has no effect.
+func (in *input) read(files []File) {
+	for _, f := range slices.SortedFunc(slices.Values(files), func(a, b File) int { return cmp.Compare(a.Name, b.Name) }) {
+		for decoder, more := yaml.NewDecoder(bytes.NewReader(f.Data)), true; more; {
+			var document yaml.Node
+			switch err := decoder.Decode(&document); {
+			case errors.Is(err, io.EOF):
+				more = false
+			case err != nil:
+				at := node{&yaml.Node{Line: 1, Column: 1}, in, f.Name}
+				_, _ = fmt.Sscanf(err.Error(), "yaml: line %d:", &at.Line) // few errors have no line
+				at.refuse("this is not valid YAML (%v); check the indentation, quotes and brackets here and above", err)
+				more = false
+			default:
+				root := node{document.Content[0], in, f.Name}
+				root.checkKeys()
+				in.add(root)
 			}
-			return
 		}
-		hint := "allowed are " + strings.Join(names, ", ")
-		if nearest := words.Nearest(key.Value, names); nearest != "" {
-			hint = "did you mean " + nearest + "?"
-		}
-		in.refuse(key, "%s has no field %s; %s", what, words.Shown(key.Value), hint)
-	})
-}
-
-// list returns the items of a field that must be a list; an absent field is an empty list.
-func (in *input) list(n node, what string) []node {
-	if n.exists() && n.Kind != yaml.SequenceNode {
-		in.refuse(n, "%s must be a list: [a, b], or lines that start with -", what)
 	}
-	return n.items()
 }
 
-// read reads the documents of a file.
-func (in *input) read(f File) {
-	decoder := yaml.NewDecoder(bytes.NewReader(f.Data))
-	for {
-		var document yaml.Node
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return
+// checkKeys refuses what would be read wrongly: aliases, merged fields, and a field that is given twice.
+func (n node) checkKeys() {
+	seen := map[string]bool{}
+	for key := range n.fields() {
+		if key.Tag == "!!merge" || seen[key.Value] {
+			key.refuse("%s is given twice, or merges fields (<<); write each field once", words.Shown(key.Value))
 		}
-		if err != nil {
-			at := node{&yaml.Node{Line: 1, Column: 1}, f.Name}
-			_, _ = fmt.Sscanf(err.Error(), "yaml: line %d:", &at.Line) // few errors have no line
-			in.refuse(at, "this is not valid YAML (%v); check the indentation, quotes and brackets here and above", err)
-			return
-		}
-		if root := (node{document.Content[0], f.Name}); root.exists() {
-			in.checkNodes(root)
-			in.add(root)
-		}
+		seen[key.Value] = true
+	}
+	if n.Kind == yaml.AliasNode {
+		n.refuse("aliases (*name) are not supported; write the value")
+	}
+	for _, child := range n.Content {
+		node{child, n.in, n.file}.checkKeys()
 	}
 }
 
 // add adds a document, or the items of a List, as kubectl get prints them.
 func (in *input) add(root node) {
-	group, _, ok := strings.Cut(root.get("apiVersion").text(), "/")
-	o := &object{
-		kind: root.get("kind").text(), namespace: root.get("metadata", "namespace").text(),
-		name: root.get("metadata", "name").text(), root: root,
-	}
+	group, _, hasGroup := strings.Cut(root.text("apiVersion"), "/")
+	o := &object{root.text("kind"), root.text("metadata", "namespace"), root.text("metadata", "name"), root}
 	switch {
+	case !root.exists():
+	case o.kind == "List" && root.get("items").Kind != yaml.SequenceNode:
+		root.get("items").refuse("items must be a list: [a, b], or lines that start with -")
 	case o.kind == "List":
-		for _, item := range in.list(root.get("items"), "items") {
+		for _, item := range root.items("items") {
 			in.add(item)
 		}
-		return
 	case o.kind == "" && root.get("limits").Kind != 0:
-		o.kind = kindShort
+		in.objects[kindShort] = append(in.objects[kindShort], o)
 	case o.kind == "":
-		in.refuse(root, "this is neither an object of Kubernetes nor limits; write kind, or gateway or service and limits")
-		return
-	case ok:
+		root.refuse("this is neither an object of Kubernetes nor limits; write kind, or gateway or service and limits")
+	case hasGroup:
 		o.kind += "." + group
-	}
-	if !slices.Contains(kinds, o.kind) {
-		in.reportf(root, "%s %s is not read", o.kind, o.fullName())
-		return
-	}
-	if o.kind != kindShort {
-		if !fullNames.MatchString(o.fullName()) {
-			in.refuse(root, "%s needs metadata with a name and a namespace as in Kubernetes, not %q and %q",
-				root.get("kind").text(), o.name, o.namespace)
-			return
-		}
-		if first := in.find(o.kind, o.namespace, o.name); first != nil {
-			in.refuse(root, "%s %s is already at %s; remove one of the two", o.kind, o.fullName(), first.root.position())
-			return
-		}
-	}
-	in.objects[o.kind] = append(in.objects[o.kind], o)
-	in.named[[2]string{o.kind, o.fullName()}] = o
-}
-
-// checkNodes refuses what would be read wrongly: aliases, merged fields, and a field that is given twice.
-func (in *input) checkNodes(n node) {
-	seen := map[string]bool{}
-	n.each(func(key, _ node) {
-		if key.Tag == "!!merge" || seen[key.Value] {
-			in.refuse(key, "%s is given twice, or merges fields (<<); write each field once", words.Shown(key.Value))
-		}
-		seen[key.Value] = true
-	})
-	if n.Kind == yaml.AliasNode {
-		in.refuse(n, "aliases (*name) are not supported; write the value")
-		return
-	}
-	for _, child := range n.Content {
-		in.checkNodes(node{child, n.file})
+		fallthrough
+	default:
+		in.addObject(o)
 	}
 }
 
-// sort sorts the objects, so that the order of files and documents has no effect.
-func (in *input) sort() {
-	for _, all := range in.objects {
-		slices.SortFunc(all, func(a, b *object) int {
-			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name),
-				cmp.Compare(a.root.file, b.root.file), cmp.Compare(a.root.Line, b.root.Line))
-		})
+func (in *input) addObject(o *object) {
+	first := in.named[o.id("")]
+	switch {
+	case !slices.Contains(kinds, o.kind):
+		o.root.reportf("%s %s is not read", o.kind, o.fullName())
+	case !in.schemas["object"].Text.MatchString(o.fullName()):
+		o.root.refuse("%s needs metadata with a name and a namespace as in Kubernetes, not %q and %q",
+			o.root.text("kind"), o.name, o.namespace)
+	case first != nil:
+		o.root.refuse("%s %s is already at %s; remove one of the two", o.kind, o.fullName(), first.root.position())
+	default:
+		in.objects[o.kind] = append(in.objects[o.kind], o)
+		in.named[o.id("")] = o
 	}
 }

@@ -5,10 +5,19 @@
 package istio
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
+	"text/template"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 // Options say what the input does not.
@@ -27,80 +36,125 @@ type File struct {
 
 // Output has the files to apply, and a report for people.
 type Output struct {
-	Files  []File   // the ConfigMap of rules, then the EnvoyFilters by name
-	Report []string // lines
+	Files  []File             // the ConfigMap of rules, then the EnvoyFilters by name
+	Report descriptors.Errors // remarks
 }
-
-// rootNamespace is the namespace whose EnvoyFilters reach the pods of every namespace.
-const rootNamespace = "istio-system"
 
 // Generate generates the output for the YAML files. The error is descriptors.Errors with everything that it refuses.
 func Generate(files []File, o Options) (*Output, error) {
-	in := &input{Options: o, objects: map[string][]*object{}, named: map[[2]string]*object{}}
-	for _, f := range files {
-		in.read(f)
+	in := &input{
+		Options: o, objects: map[string][]*object{}, named: map[string]*object{}, workloads: map[string]*workload{},
+		rules: map[string]fields{},
 	}
+	if err := yaml.Unmarshal(schemaText, &in.schemas); err != nil {
+		return nil, err
+	}
+	start := node{&yaml.Node{Line: 1, Column: 1}, in, files[0].Name}
+	in.read(files)
 	if len(in.objects[kindPolicy])+len(in.objects[kindShort])+len(in.errs) == 0 {
-		in.refuse(node{&yaml.Node{Line: 1, Column: 1}, files[0].Name}, "no file has limits: or a BackendTrafficPolicy, so "+
-			"nothing would be limited; to remove all limits, see docs/start/istio.md")
+		start.refuse("no file has limits: or a BackendTrafficPolicy, so nothing would be limited; to remove all limits, " +
+			"see docs/start/istio.md")
 	}
-	in.sort()
-	workloads := in.merge(append(in.policies(), in.shortForm()...))
-	out := &Output{Files: []File{in.rulesFile(workloads)}}
-	for i := range workloads {
-		out.Files = append(out.Files, in.filterFile(&workloads[i]))
-		in.reportf(workloads[i].from[0], "%s", workloads[i].access())
+	in.policies()
+	in.shortForm()
+	out := &Output{Files: make([]File, 1)}
+	var workloads []*workload
+	for _, name := range slices.Sorted(maps.Keys(in.workloads)) {
+		w := in.workloads[name]
+		in.refuseOverlaps(workloads, w)
+		workloads = append(workloads, w)
+		out.Files = append(out.Files, in.filterFile(w))
 	}
+	out.Files[0] = in.file(start, "weir-istio-rules.yaml", "rules", in.rules)
 	if len(in.errs) > 0 {
-		return nil, in.sortedErrors()
+		return nil, sorted(in.errs)
 	}
-	slices.Sort(in.report)
-	out.Report = in.report
+	out.Report = sorted(in.report)
 	return out, nil
 }
 
-// merge unites the workloads that are the same proxies, sorted by name.
-func (in *input) merge(all []workload) (merged []workload) {
-	slices.SortStableFunc(all, func(a, b workload) int { return cmp.Compare(a.fullName(), b.fullName()) })
-	for _, w := range all {
-		i := slices.IndexFunc(merged, func(m workload) bool { return m.overlaps(&w) })
-		switch {
-		case i < 0:
-			merged = append(merged, w)
-		case merged[i].isSame(&w):
-			merged[i].lists = append(merged[i].lists, w.lists...)
-			merged[i].from = append(merged[i].from, w.from...)
-		default:
-			in.refuse(w.from[0], "the EnvoyFilters %s and %s (%s) may have the same pods or the same name, and one pod must "+
-				"have one of them; write the same gateway or service in both", w.fullName(), merged[i].fullName(),
-				merged[i].from[0].position())
-		}
+// Limits of Weir and of Kubernetes for what is generated.
+const (
+	maxDescriptors = 128     // of a request
+	maxEntries     = 32      // of a descriptor
+	maxBytes       = 1 << 20 // of an object
+)
+
+// fields are an object of JSON.
+type fields = map[string]any
+
+//go:embed objects.yaml.tmpl
+var objectsText string
+
+var objects = template.Must(template.New("").Funcs(template.FuncMap{"json": json.Marshal, "yaml": yaml.Marshal}).
+	Parse(objectsText))
+
+// file returns an object as a file whose header has a hash of the rest.
+func (in *input) file(from node, name, kind string, data any) File {
+	var text bytes.Buffer
+	if err := objects.ExecuteTemplate(&text, kind, data); err != nil {
+		from.refuse("%s cannot be written: %v", name, err)
 	}
-	for i := range merged {
-		merged[i].lists = mergeLists(merged[i].lists)
+	if text.Len() > maxBytes {
+		from.refuse("%s would have %d bytes, the maximum is %d; write fewer limits", name, text.Len(), maxBytes)
 	}
-	return merged
+	return File{name, fmt.Appendf(nil, "# Written by weir generate istio, version %s; changes will be overwritten.\n"+
+		"# SHA-256 of the lines below: %x\n%s", in.Version, sha256.Sum256(text.Bytes()), text.Bytes())}
 }
 
-// mergeLists unites the lists of the same place. The filter's own list also joins the other lists, which hide it.
-func mergeLists(all []list) (merged []list) {
-	slices.SortStableFunc(all, func(a, b list) int { return cmp.Compare(a.place(), b.place()) })
-	var own []limit
-	for _, l := range all {
-		if l.applyTo == httpFilter {
-			own = append(own, l.limits...)
+// filterFile returns the EnvoyFilter of a workload. A list hides the filter's own, so it has those limits, too.
+func (in *input) filterFile(w *workload) File {
+	var lists []fields
+	slices.SortFunc(w.lists, func(a, b list) int { return cmp.Compare(a.place(), b.place()) })
+	for _, l := range w.lists {
+		limits := in.rateLimits(w, slices.Concat(l.limits, w.own))
+		lists = append(lists, fields{"applyTo": l.applyTo, "match": l.match, "limits": limits})
+	}
+	w.from.reportf("%s", w)
+	return in.file(w.from, "envoyfilter-"+w.namespace+"_"+w.name+".yaml", "filter", fields{
+		"name": w.name, "namespace": w.namespace, "revision": in.Revision, "selector": w.selector, "context": w.context,
+		"isWaypoint": w.isWaypoint(), "own": in.rateLimits(w, w.own), "lists": lists,
+	})
+}
+
+// rateLimits returns Envoy's messages RateLimit for the limits of a place, sorted by name, and collects their rules.
+func (in *input) rateLimits(w *workload, limits []limit) (all []fields) {
+	if len(limits) > maxDescriptors {
+		w.from.refuse("Envoy would send %d descriptors with a request to %s, the maximum is %d; write fewer limits for this "+
+			"gateway or service", len(limits), w.fullName(), maxDescriptors)
+	}
+	slices.SortStableFunc(limits, func(a, b limit) int { return cmp.Compare(a.rule, b.rule) })
+	for _, l := range limits {
+		descriptor := l.descriptor(w)
+		if len(descriptor) > maxEntries {
+			l.at.refuse("limit %s would have %d entries in its descriptor, the maximum is %d; write fewer conditions",
+				l.rule, len(descriptor), maxEntries)
 		}
-		if last := len(merged) - 1; last >= 0 && merged[last].place() == l.place() {
-			merged[last].limits = slices.Concat(merged[last].limits, l.limits)
-		} else {
-			merged = append(merged, l)
+		var actions []fields
+		for _, e := range descriptor {
+			actions = append(actions, e.action)
+		}
+		message := fields{"actions": actions}
+		maps.Copy(message, l.options)
+		all = append(all, message)
+		in.rules[l.rule] = fields{
+			"requests": l.requests, "unit": l.unit, "shadowMode": l.shadowMode, "levels": levels(descriptor),
 		}
 	}
-	for i := range merged {
-		if merged[i].applyTo != httpFilter {
-			merged[i].limits = slices.Concat(merged[i].limits, own)
-		}
-		slices.SortStableFunc(merged[i].limits, func(a, b limit) int { return cmp.Compare(a.rule, b.rule) })
+	return all
+}
+
+// levels returns the entries of a descriptor as levels of its rule, each below the one before. The last one counts, and
+// so does one before an optional entry.
+func levels(descriptor []entry) (all []fields) {
+	indent := "    "
+	for i, e := range descriptor {
+		isLast := i+1 == len(descriptor)
+		all = append(all, fields{
+			"indent": indent, "key": e.key, "value": e.value, "isOuter": !isLast,
+			"isCounted": isLast || descriptor[i+1].optional,
+		})
+		indent += "    "
 	}
-	return merged
+	return all
 }

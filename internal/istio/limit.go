@@ -2,133 +2,105 @@ package istio
 
 import (
 	"fmt"
-	"maps"
-	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 )
 
-// A limit is one rate limit of a workload: the descriptor that Envoy sends, and the rule of Weir that answers it. The
-// descriptor is the entry `limit` with the rule's name, then entries.
+// A limit is one rate limit of a workload: the descriptor that Envoy sends, and the rule of Weir that answers it.
 type limit struct {
+	at         node    // in the input
 	rule       string  // value of the entry limit, and name of the rule: NAMESPACE/OWNER/LIMIT, unique in the domain
-	entries    []entry // what follows the entry limit, in order
-	requests   int64   // per unit; with unlimited, unused
+	isPerRoute bool    // each route of each host of each gateway has counters of its own
+	entries    []entry // of the descriptor, after those for the rule and the route
+	requests   uint64  // per unit
 	unit       string  // second to year, as in a rule file
 	shadowMode bool
-	addend     any    // hits_addend of Envoy's rate limit: nil for one hit, else a map of its fields
-	onDone     bool   // apply_on_stream_done: charged when the response ends
-	headers    string // x_ratelimit_option; empty for the filter's
+	options    fields // further fields of Envoy's message RateLimit
 }
 
 // An entry is one entry of a descriptor: its key and value in the rule, and the action with which Envoy sends it.
 type entry struct {
 	key      string
-	value    string         // empty: every value has a counter of its own
-	optional bool           // the rule without this entry has a counter, too: requests without it share one
-	action   map[string]any // of Envoy's RateLimit.Action, in JSON's field names
+	value    string // empty: every value has a counter of its own
+	optional bool   // the rule without this entry has a counter, too: requests without it share one
+	action   fields // of Envoy's RateLimit.Action, in JSON's field names
 }
 
-// A workload is one proxy, or one set of equal proxies: it gets one EnvoyFilter.
-type workload struct {
-	namespace, name string            // of the EnvoyFilter; the name without weir-
-	context         string            // GATEWAY or SIDECAR_INBOUND
-	listener        string            // name of the only listener that gets the filter: main_internal for waypoints
-	selector        map[string]string // labels of workloadSelector, or nil
-	target          map[string]string // the only one of targetRefs, or nil
-	account         string            // NAMESPACE/NAME of the proxies' ServiceAccount; empty if unknown
-	from            []node            // what asks for the workload, for errors; at least one
-	lists           []list
-}
-
-// A list is the limits of one place of a workload's configuration. An empty list at a more specific place exempts it.
-type list struct {
-	// applyTo is HTTP_FILTER for the filter's own list, which all requests of the workload use that no other list
-	// hides; or ROUTE_CONFIGURATION, VIRTUAL_HOST or HTTP_ROUTE for a RateLimitPerRoute, of which the most specific wins.
-	applyTo string
-	match   map[string]any // routeConfiguration of the patch's match; nil for HTTP_FILTER
-	limits  []limit
-}
-
-// Values of workload.context, workload.listener and list.applyTo.
-const (
-	contextGateway = "GATEWAY"
-	contextInbound = "SIDECAR_INBOUND"
-	waypointMain   = "main_internal"
-	httpFilter     = "HTTP_FILTER"
-)
-
-// gatewayWorkload returns the proxies of a Gateway of the Gateway API.
-func gatewayWorkload(from node, namespace, name string) workload {
-	return workload{
-		namespace: namespace, name: name, context: contextGateway, account: namespace + "/" + name + "-istio",
-		target: map[string]string{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}, from: []node{from},
+// descriptor returns the entries that the workload's Envoys send.
+func (l *limit) descriptor(w *workload) []entry {
+	constant := func(key, value string) fields {
+		return fields{"generic_key": fields{"descriptor_key": key, "descriptor_value": value}}
 	}
-}
-
-// labelledGateway returns the gateway proxies with the labels in a namespace, or in all of them if it is rootNamespace.
-func labelledGateway(from node, namespace string, labels map[string]string) workload {
-	var values []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		values = append(values, labels[key])
+	all := []entry{{key: "limit", value: l.rule, action: constant("limit", l.rule)}}
+	if l.isPerRoute {
+		all = append(all, entry{key: "gateway", action: constant("gateway", w.fullName())},
+			expression("host", "xds.virtual_host_name", false), expression("route", "xds.route_name", false))
 	}
-	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(strings.Join(values, "-")), "-"), "-")
-	return workload{namespace: namespace, name: name, context: contextGateway, selector: labels, from: []node{from}}
+	return append(all, l.entries...)
 }
 
-var notInName = regexp.MustCompile(`[^a-z0-9]+`)
-
-// istioGateway returns the proxies of a Gateway of Istio's own API, whose labels select pods of every namespace.
-func (in *input) istioGateway(o *object) workload {
-	labels := o.root.get("spec", "selector")
-	if len(labels.labels()) == 0 {
-		in.refuse(o.root, "Gateway %s has no selector, so it is for every gateway; write spec.selector", o.fullName())
-	}
-	return labelledGateway(o.root, rootNamespace, labels.labels())
-}
-
-// isSame reports whether two workloads are the same proxies.
-func (w *workload) isSame(o *workload) bool {
-	return w.fullName() == o.fullName() && w.context == o.context && w.listener == o.listener &&
-		maps.Equal(w.selector, o.selector) && maps.Equal(w.target, o.target)
-}
-
-// overlaps reports whether two workloads may be the same pods, or have one name.
-func (w *workload) overlaps(o *workload) bool {
-	if w.fullName() == o.fullName() {
-		return true
-	}
-	reach := w.namespace == o.namespace || w.namespace == rootNamespace || o.namespace == rootNamespace
-	return reach && w.context == o.context && len(w.selector) > 0 && len(o.selector) > 0 &&
-		(includes(w.selector, o.selector) || includes(o.selector, w.selector))
-}
-
-// includes reports whether a has all labels of b.
-func includes(a, b map[string]string) bool {
-	for key, value := range b {
-		if found, ok := a[key]; !ok || found != value {
-			return false
+// String describes the limit for the report.
+func (l *limit) String() string {
+	counters := []string{"one counter"}
+	for _, e := range l.descriptor(&workload{}) {
+		if e.value == "" {
+			counters = append(counters, e.key)
 		}
 	}
-	return true
+	return fmt.Sprintf("limit %s: %d per %s in fixed windows, %s", l.rule, l.requests, l.unit,
+		strings.Join(counters, " per "))
 }
 
-// fullName returns NAMESPACE/NAME of the EnvoyFilter, without weir-.
-func (w *workload) fullName() string { return w.namespace + "/" + w.name }
+// A part is a part of requests: the names of Envoy's actions for it, and of their fields.
+type part struct{ match, matchers, each, name, prefix string }
 
-// place returns a text that two lists of the same place share.
-func (l *list) place() string { return fmt.Sprint(l.applyTo, l.match) }
+var (
+	ofHeaders = part{"header_value_match", "headers", "request_headers", "header_name", "header:"}
+	ofQuery   = part{
+		"query_parameter_value_match", "query_parameters", "query_parameters", "query_parameter_name", "query:",
+	}
+)
 
-// access says which proxies the workload has, and who must be allowed to call Weir.
-func (w *workload) access() string {
-	proxies := "pods with labels " + strings.TrimPrefix(fmt.Sprint(w.selector), "map")
-	if w.target != nil {
-		proxies = w.target["kind"] + " " + w.target["name"]
+// matching returns an entry for requests that all matchers match, or with the key unless, that not all of them match.
+func (p part) matching(key string, number int, matchers ...any) entry {
+	value := strconv.Itoa(number)
+	return entry{key: key, value: value, action: fields{p.match: fields{
+		"descriptor_key": key, "descriptor_value": value, "expect_match": key != "unless", p.matchers: matchers,
+	}}}
+}
+
+// eachValue returns the entry with the value of a header or query parameter. Requests without it share a counter if it
+// is optional; else the limit does not apply to them.
+func (p part) eachValue(name string, optional bool) entry {
+	config := fields{"descriptor_key": p.prefix + name, p.name: name}
+	if optional {
+		config["skip_if_absent"] = true
 	}
-	namespace, name, known := strings.Cut(w.account, "/")
-	if !known {
-		namespace, name = w.namespace, "NAME"
+	return entry{key: p.prefix + name, optional: optional, action: fields{p.each: config}}
+}
+
+// expression returns the entry with the value of a CEL expression, which may be optional as in eachValue.
+func expression(key, text string, optional bool) entry {
+	config := fields{
+		"@type":          "type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor",
+		"descriptor_key": key, "text": text,
 	}
-	return fmt.Sprintf("EnvoyFilter %s/weir-%s configures %s; allow its ServiceAccount to call Weir (access.yaml): "+
-		"cluster.local/ns/%s/sa/%s", w.namespace, w.name, proxies, namespace, name)
+	if optional {
+		config["skip_if_error"] = true
+	}
+	return entry{key: key, optional: optional, action: fields{"extension": fields{
+		"name": "envoy.rate_limit_descriptors.expr", "typed_config": config,
+	}}}
+}
+
+// maxRegex is the maximum number of bytes of a condition. Istio's re2.max_program_size is 32768 instructions.
+const maxRegex = 16_000
+
+// regex returns Envoy's matcher for a regular expression of the whole value of a header or query parameter.
+func (n node) regex(name, pattern string) any {
+	if len(pattern) > maxRegex {
+		n.refuse("the condition on %s has %d bytes, and Envoy refuses large ones (above %d); write more limits", name,
+			len(pattern), maxRegex)
+	}
+	return fields{"name": name, "string_match": fields{"safe_regex": fields{"regex": pattern}}}
 }

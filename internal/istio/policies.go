@@ -2,198 +2,156 @@ package istio
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 )
 
-const gatewayGroup = "gateway.networking.k8s.io"
-
 // A mesh has the Gateways and routes of the input, and the policies that are attached to them.
 type mesh struct {
 	*input
 
-	gateways  []*gateway
-	missing   map[string][]string  // parents of a route where it has no limits, with the reason, by target
-	problems  map[string]string    // why a target of the input can have no limits, or "", by target
-	attached  map[string]*policy   // by target
-	claims    map[string]string    // contents of the places that have one, by place
-	workloads map[string]*workload // by full name
+	gateways map[string]*gateway // by object.id
+	targets  map[string]*target  // by object.id
+	claims   map[string]string   // contents of the places that have one, by place
 }
 
-// policies returns the workloads of Envoy Gateway's policies.
-func (in *input) policies() (all []workload) {
-	m := &mesh{
-		input: in, missing: map[string][]string{}, problems: map[string]string{}, attached: map[string]*policy{},
-		claims: map[string]string{}, workloads: map[string]*workload{},
-	}
-	m.readGateways(kindGateway)
-	m.readGateways(kindIstioGateway)
-	m.readRoutes(kindHTTPRoute)
-	m.readRoutes(kindGRPCRoute)
-	m.readRoutes(kindVirtualService)
+// A target is what a policy can be attached to: a Gateway, a listener of it, a route, or a rule of it.
+type target struct {
+	problem string   // why it can have no limits, or empty
+	missing []string // parents of a route where it has no limits, with the reason
+	policy  *policy  // or nil
+}
+
+// policies adds the limits of Envoy Gateway's policies to their workloads.
+func (in *input) policies() {
+	m := &mesh{input: in, gateways: map[string]*gateway{}, targets: map[string]*target{}, claims: map[string]string{}}
+	m.readGateways()
+	m.readRoutes()
 	var policies []*policy
 	for _, o := range in.objects[kindPolicy] {
 		p := in.readPolicy(o)
-		for _, t := range p.targets {
-			m.assign(p, t)
-		}
 		policies = append(policies, p)
+		m.attachPolicy(p)
 	}
-	for _, g := range m.gateways {
-		m.place(g)
+	for _, id := range slices.Sorted(maps.Keys(m.gateways)) {
+		m.place(m.gateways[id])
 	}
 	for _, p := range policies {
-		if len(p.limits) > 0 && len(p.places) == 0 && p.isAttached {
-			in.refuse(p.root, "the policy limits nothing: its targets have no routes, or other policies replace it for all of "+
+		if len(p.limits) > 0 && p.isAttached && !p.hasPlace {
+			p.root.refuse("the policy limits nothing: its targets have no routes, or other policies replace it for all of " +
 				"them; add the routes' files, or remove the policy")
 		}
-		p.report(in)
 	}
-	for _, w := range m.workloads {
-		all = append(all, *w)
+}
+
+// target returns the target for a section of an object, or for the whole object if the section is empty. Of several
+// with one name, one can have limits if any of them can.
+func (m *mesh) target(o *object, section, problem string) *target {
+	t := m.targets[o.id(section)]
+	if t == nil || problem == "" {
+		t = cmp.Or(t, &target{})
+		t.problem, m.targets[o.id(section)] = problem, t
 	}
-	return all
+	return t
 }
 
-// A target is an object, or a section of it, to which a policy is attached.
-type target struct {
-	at              node
-	kind            string // KIND.GROUP
-	namespace, name string
-	section         string // name of a listener, server or rule; empty for the whole object
-}
-
-func (t target) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s/%s %s", t.kind, t.namespace, t.name, t.section))
-}
-
-// policyOf returns the policy whose target is a section of an object; with section "", the whole object.
-func (m *mesh) policyOf(o *object, section string) *policy {
-	return m.attached[o.target(section).String()]
-}
-
-// kindOf returns KIND.GROUP of a reference; by default, of a Gateway.
-func kindOf(ref node) string {
-	return cmp.Or(ref.get("kind").text(), "Gateway") + "." + cmp.Or(ref.get("group").text(), gatewayGroup)
-}
-
-func (o *object) target(section string) target {
-	return target{o.root, o.kind, o.namespace, o.name, section}
-}
-
-// readTargets returns the targets of a policy.
-func (in *input) readTargets(p *policy, spec node) (all []target) {
-	isRead := func(n node) bool {
-		kinds := []string{kindGateway, kindHTTPRoute, kindGRPCRoute, kindIstioGateway, kindVirtualService}
-		known := slices.Contains(kinds, kindOf(n))
-		if p.isLimit && !known {
-			in.refuse(n, "Weir does not read %s; write one of %s", kindOf(n), strings.Join(kinds, ", "))
+// attachPolicy attaches a policy to its targets.
+func (m *mesh) attachPolicy(p *policy) {
+	spec, isAttached := p.root.get("spec"), false
+	isUnread := func(n node) bool {
+		kind := n.reference("").kind
+		unread := !slices.Contains(targetKinds, kind)
+		if p.isLimit && unread {
+			n.refuse("Weir does not read %s; write one of %s", kind, strings.Join(targetKinds, ", "))
 		}
-		return known
+		return unread
 	}
-	for _, n := range append(in.list(spec.get("targetRefs"), "targetRefs"), spec.get("targetRef")) {
-		in.only(n, "a target", "group", "kind", "name", "sectionName")
-		if n.exists() && isRead(n) {
-			all = append(all, target{
-				at: n, kind: kindOf(n), namespace: p.namespace, name: n.get("name").text(), section: n.get("sectionName").text(),
-			})
-		}
+	for _, n := range slices.DeleteFunc(spec.items("targetRefs", "targetRef"), isUnread) {
+		m.assign(p, n, n.reference(p.namespace), n.text("sectionName"))
+		isAttached = true
 	}
-	for _, n := range in.list(spec.get("targetSelectors"), "targetSelectors") {
-		labels := n.get("matchLabels").labels()
-		in.only(n, "a selector of Weir", "group", "kind", "matchLabels", "namespaces")
-		in.only(n.get("matchLabels"), "matchLabels", slices.Collect(maps.Keys(labels))...)
-		in.only(n.get("namespaces"), "namespaces", "from")
-		if !isRead(n) {
-			continue
-		}
-		isAll := in.oneOf(n.get("namespaces"), "from", "Same", "All") == "All"
-		for _, o := range in.objects[kindOf(n)] {
-			t := target{n, o.kind, o.namespace, o.name, ""}
+	for _, n := range slices.DeleteFunc(spec.items("targetSelectors"), isUnread) {
+		isAll := n.text("namespaces", "from") == "All"
+		for _, o := range m.objects[n.reference("").kind] {
 			switch {
-			case !includes(o.root.get("metadata", "labels").labels(), labels):
-			case p.namespace == o.namespace, isAll && in.granted(p, t):
-				all = append(all, t)
+			case !includes(o.root.labels("metadata", "labels"), n.labels("matchLabels")):
+			case o.namespace == p.namespace || isAll && m.granted(p, o):
+				m.assign(p, n, o, "")
+				isAttached = true
 			case isAll:
-				p.note("%s is not limited: no ReferenceGrant of its namespace allows this policy", t)
+				n.reportf("%s is not limited: no ReferenceGrant of its namespace allows this policy", o.id(""))
 			}
 		}
 	}
-	if len(all) == 0 && p.isLimit {
-		in.refuse(p.root, "no object of the input is a target of the policy; write targetRefs, or add the targets' files")
+	if !isAttached && p.isLimit {
+		p.root.refuse("no object of the input is a target of the policy; write targetRefs, or add the targets' files")
 	}
-	return all
 }
 
-// granted reports whether a ReferenceGrant lets a policy of another namespace select a target.
-func (in *input) granted(p *policy, t target) bool {
-	has := func(list node, kind, field, value string) bool {
-		return slices.ContainsFunc(list.items(), func(n node) bool {
-			return n.get("kind").text()+"."+n.get("group").text() == kind && cmp.Or(n.get(field).text(), value) == value
-		})
-	}
+// granted reports whether a ReferenceGrant lets a policy select an object of another namespace.
+func (in *input) granted(p *policy, o *object) bool {
+	isFrom := func(n node) bool { return n.reference("").kind == kindPolicy && n.text("namespace") == p.namespace }
+	isTo := func(n node) bool { return n.reference("").kind == o.kind && cmp.Or(n.text("name"), o.name) == o.name }
 	return slices.ContainsFunc(in.objects[kindGrant], func(g *object) bool {
-		return g.namespace == t.namespace && has(g.root.get("spec", "from"), kindPolicy, "namespace", p.namespace) &&
-			has(g.root.get("spec", "to"), t.kind, "name", t.name)
+		spec := g.root.get("spec")
+		return g.namespace == o.namespace && slices.ContainsFunc(spec.items("from"), isFrom) &&
+			slices.ContainsFunc(spec.items("to"), isTo)
 	})
 }
 
-// assign attaches a policy to a target.
-func (m *mesh) assign(p *policy, t target) {
-	key := t.String()
-	problem, isNamed := m.problems[key]
-	whole := target{t.at, t.kind, t.namespace, t.name, ""}.String()
-	_, isInInput := m.problems[whole]
+// assign attaches a policy to a section of an object.
+func (m *mesh) assign(p *policy, at node, o *object, section string) {
+	t, whole := m.targets[o.id(section)], m.targets[o.id("")]
 	switch {
-	case !isInInput:
-		problem = "it is not in the input; add its file, or write --selector with the labels of the gateway's pods"
-	case !isNamed:
-		problem = "the object has no listener, server or rule with this name; write one of its names"
-	}
-	switch other := m.attached[key]; {
-	case !isInInput && len(m.Selector) > 0:
-		w := labelledGateway(t.at, rootNamespace, m.Selector)
-		m.put(&w, p, list{applyTo: "ROUTE_CONFIGURATION", limits: p.limits}, "all routes")
-		p.note("%s is not in the input: the limits are for all routes of the pods that --selector names", t)
-	case problem != "" && p.isLimit:
-		m.refuse(t.at, "%s cannot have limits: %s", t, problem)
-	case p.merge != "" && strings.HasPrefix(t.kind, "Gateway."):
-		m.refuse(t.at, "mergeType needs a route as target; remove mergeType")
-	case other != nil && other != p && (p.isLimit || other.isLimit):
-		m.refuse(t.at, "%s is already the target of %s (%s), and Envoy Gateway would use the older one; write one policy",
-			t, other.fullName(), other.root.position())
+	case t != nil:
+	case whole != nil:
+		t = &target{problem: "the object has no listener, server or rule with this name; write one of its names"}
+	case len(m.Selector) > 0 && p.isLimit:
+		w := labelledGateway(rootNamespace, m.Selector)
+		m.put(w, at, p, list{applyTo: "ROUTE_CONFIGURATION", limits: p.limits}, "all routes")
+		at.reportf("%s is not in the input: the limits are for all routes of the pods that --selector names", o.id(section))
+		return
 	default:
-		m.attached[key], p.isAttached = p, true
-		for _, why := range m.missing[whole] {
-			p.note("no effect for %s at %s", t, why)
+		t = &target{problem: "it is not in the input; add its file, or write --selector with labels of the gateway's pods"}
+	}
+	switch other := t.policy; {
+	case t.problem != "" && p.isLimit:
+		at.refuse("%s cannot have limits: %s", o.id(section), t.problem)
+	case p.merge != "" && (o.kind == kindGateway || o.kind == kindIstioGateway):
+		at.refuse("mergeType needs a route as target; remove mergeType")
+	case other != nil && other != p && (p.isLimit || other.isLimit):
+		at.refuse("%s is already the target of %s (%s), and Envoy Gateway would use the older one; write one policy",
+			o.id(section), other.fullName(), other.root.position())
+	default:
+		t.policy, p.isAttached = p, true
+		for _, why := range cmp.Or(whole, t).missing {
+			at.reportf("no effect for %s at %s", o.id(section), why)
 		}
 	}
 }
 
 // place puts the limits of a Gateway, its listeners and its routes at their places.
 func (m *mesh) place(g *gateway) {
-	whole := m.policyOf(g.object, "")
 	shares := func(o *gateway) bool { return o != g && o.workload.overlaps(&g.workload) }
-	isAlone := !slices.ContainsFunc(m.gateways, shares)
-	if limits := whole.over(nil); len(limits) > 0 && isAlone {
-		m.put(&g.workload, whole, list{applyTo: "ROUTE_CONFIGURATION", limits: limits}, "all routes of its pods")
+	isShared := slices.ContainsFunc(slices.Collect(maps.Values(m.gateways)), shares)
+	if limits := g.policy.over(nil); len(limits) > 0 && !isShared {
+		m.put(g.workload, g.root, g.policy, list{applyTo: "ROUTE_CONFIGURATION", limits: limits}, "all routes of its pods")
 	}
 	for _, l := range g.listeners {
 		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
-			own := m.policyOf(g.object, g.owner(l, host).section)
-			parent := cmp.Or(own, whole)
-			if parent != nil && (own != nil || !isAlone) {
-				parent.note("hosts of routes that are not in the input have no limits")
+			own := g.owner(l, host).policy
+			parent := cmp.Or(own, g.policy)
+			if parent != nil && (own != nil || isShared) {
+				parent.root.reportf("hosts of routes that are not in the input have no limits")
 				of := list{"VIRTUAL_HOST", fields{"vhost": fields{"name": host}}, parent.limits}
-				m.put(&g.workload, parent, of, "all routes of "+host)
+				m.put(g.workload, g.root, parent, of, "all routes of "+host)
 			}
 			for _, rule := range l.virtualHosts[host] {
 				if rule.route.kind == kindVirtualService {
-					m.claim(fmt.Sprint("hosts", g.fullName(), l.port, rule.route.fullName()), fmt.Sprint(parent.over(nil)),
-						rule.route.root, "a policy is for one server of Gateway %s, and Istio unites the hosts of this VirtualService, "+
-							"which has hosts of other servers, too; write a VirtualService per server", g.fullName())
+					m.claim("hosts "+g.id(l.port)+rule.route.id(""), ruleNames(parent.over(nil)), rule.route.root, "a policy is for "+
+						"one server of Gateway %s, and Istio unites the hosts of this VirtualService, which has hosts of other servers, "+
+						"too; write a VirtualService per server", g.fullName())
 				}
 				m.placeRule(g, host, rule, parent)
 			}
@@ -203,34 +161,32 @@ func (m *mesh) place(g *gateway) {
 
 // placeRule puts the limits of a route's rule at its place in a virtual host, if the rule or its route has a policy.
 func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *policy) {
-	p := cmp.Or(m.policyOf(rule.route, rule.section), m.policyOf(rule.route, ""))
+	p := cmp.Or(rule.policy, rule.route.policy)
 	limits := p.over(parent)
-	isLimited := len(limits)+len(parent.over(nil)) > 0
-	if rule.dead != "" && isLimited {
-		cmp.Or(p, parent).note("the rule at %s has no limits: %s", rule.at.position(), rule.dead)
-	}
-	if rule.dead != "" {
-		return
-	}
-	perRoute := slices.ContainsFunc(limits, func(l limit) bool { return l.isPerRoute() })
+	isOwn := p != nil && len(limits)+len(parent.over(nil)) > 0
+	isPerRoute := slices.ContainsFunc(limits, func(l limit) bool { return l.isPerRoute })
 	names := slices.Compact(slices.Sorted(slices.Values(rule.names)))
-	if len(names) < len(rule.names) && perRoute && !m.OneCounterPerRule {
-		m.refuse(rule.at, "the rule has %d matches: Envoy Gateway counts each by itself, and in Istio all have the same "+
+	content := "" // routes with one name may differ if they have no limits of their own
+	switch needsName := isOwn || isPerRoute; {
+	case rule.dead != "":
+		if isOwn || len(limits) > 0 {
+			rule.at.reportf("no effect for policy %s here: %s", cmp.Or(p, parent).fullName(), rule.dead)
+		}
+		return
+	case isPerRoute && len(names) < len(rule.names) && !m.OneCounterPerRule:
+		rule.at.refuse("the rule has %d matches: Envoy Gateway counts each by itself, and in Istio all have the same "+
 			"name; write a rule per match, or shared: true, or --one-counter-per-rule", len(rule.names))
-	}
-	if names[0] == "" && (perRoute || p != nil && isLimited) {
-		m.refuse(rule.at, "the http has no name, so that its route can have no limits of its own; write name:")
-	}
-	content := ""
-	if isLimited && (perRoute || p != nil) {
+	case needsName && names[0] == "":
+		rule.at.refuse("the http has no name, so that its route can have no limits of its own; write name:")
+	case needsName:
 		content = rule.at.position().String()
 	}
 	for _, name := range names {
-		m.claim(fmt.Sprint("name", g.workload.fullName(), host, name), content, rule.at, "virtual host %s has another route "+
-			"with the name %s, so that the two would have the same limits and counters; rename one", host, name)
-		if isLimited && p != nil {
+		m.claim("name "+g.workload.fullName()+host+" "+name, content, rule.at, "virtual host %s has another route with the "+
+			"name %s, so that the two would have the same limits and counters; rename one", host, name)
+		if isOwn {
 			match := fields{"vhost": fields{"name": host, "route": fields{"name": name}}}
-			m.put(&g.workload, p, list{"HTTP_ROUTE", match, limits}, host+" "+name)
+			m.put(g.workload, g.root, p, list{"HTTP_ROUTE", match, limits}, host+" "+name)
 		}
 	}
 }
@@ -239,50 +195,27 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 func (m *mesh) claim(key, content string, at node, format string, args ...any) bool {
 	other, exists := m.claims[key]
 	if exists && other != content {
-		m.refuse(at, format, args...)
+		at.refuse(format, args...)
 	}
 	m.claims[key] = content
 	return !exists
 }
 
-// put adds a list to a workload. name is the place's name for the policy's report.
-func (m *mesh) put(w *workload, p *policy, l list, name string) {
+// put adds a list to a workload. name is the place's name for the report.
+func (m *mesh) put(w workload, from node, p *policy, l list, name string) {
 	const conflict = "another policy is for the same hosts of the same pods; write one policy"
-	if m.claim(w.fullName()+l.place(), fmt.Sprint(l.limits), p.root, conflict) {
-		w = cmp.Or(m.workloads[w.fullName()], w)
-		l.limits = slices.Clone(l.limits)
-		for i, one := range l.limits {
-			if one.isPerRoute() {
-				at := entry{key: one.entries[0].key, action: fields{"generic_key": fields{
-					"descriptor_key": one.entries[0].key, "descriptor_value": w.fullName(),
-				}}}
-				l.limits[i].entries = slices.Concat([]entry{at}, one.entries[1:])
-			}
-		}
-		w.lists = append(w.lists, l)
-		m.workloads[w.fullName()] = w
-		p.places = append(p.places, name)
+	if m.claim("list "+w.fullName()+l.place(), ruleNames(l.limits), p.root, conflict) {
+		known := m.workload(w, from)
+		known.lists, p.hasPlace = append(known.lists, l), true
+		p.root.reportf("policy %s: limits of %s: %s", p.fullName(), name, cmp.Or(ruleNames(l.limits), "none"))
 	}
 }
 
-// report reports the places and counters of a policy, and what differs from Envoy Gateway.
-func (p *policy) report(in *input) {
-	verb := "exempts"
-	if p.merge != "" {
-		verb = "leaves the limits of the Gateway at"
+// ruleNames returns a text that equal limits share.
+func ruleNames(limits []limit) string {
+	var names []string
+	for _, l := range limits {
+		names = append(names, l.rule)
 	}
-	for _, l := range p.limits {
-		verb = "limits"
-		var per []string
-		for _, e := range l.entries {
-			if e.value == "" {
-				per = append(per, e.key)
-			}
-		}
-		p.note("limit %s: %d per %s, counted per %s", l.rule, l.requests, l.unit, cmp.Or(strings.Join(per, ", "), "policy"))
-	}
-	p.note("%s %s", verb, cmp.Or(strings.Join(p.places, ", "), "nothing"))
-	for _, line := range p.notes {
-		in.reportf(p.root, "policy %s: %s", p.fullName(), line)
-	}
+	return strings.Join(slices.Compact(names), ", ")
 }

@@ -7,9 +7,12 @@ import (
 	"strings"
 )
 
+const gatewayGroup = "gateway.networking.k8s.io"
+
 // A gateway is a Gateway of the Gateway API or of Istio.
 type gateway struct {
 	*object
+	*target
 
 	workload  workload
 	listeners []*listener
@@ -17,6 +20,8 @@ type gateway struct {
 
 // A listener is a listener of a Gateway, or a server of Istio's Gateway.
 type listener struct {
+	*target
+
 	root         node
 	section      string // name by which a policy's sectionName selects it
 	port         string
@@ -25,125 +30,132 @@ type listener struct {
 	virtualHosts map[string][]*routeRule // the rules of all routes, by Envoy's name: HOST:PORT
 }
 
+// A route is an HTTPRoute, GRPCRoute or VirtualService.
+type route struct {
+	*object
+	*target
+
+	hosts []string
+	rules []*routeRule
+}
+
 // A routeRule is a rule of an HTTPRoute or GRPCRoute, or an http of a VirtualService.
 type routeRule struct {
-	route   *object
+	*target
+
+	route   *route
 	at      node
 	section string   // name by which a policy's sectionName selects it; may be empty
 	names   []string // Envoy's names of its routes, one per match; empty ones cannot be selected
 	dead    string   // why no limit is possible, or empty
 }
 
-// readGateways reads the Gateways of a kind.
-func (m *mesh) readGateways(kind string) {
-	for _, o := range m.objects[kind] {
-		g, spec := &gateway{object: o, workload: gatewayWorkload(o.root, o.namespace, o.name)}, o.root.get("spec")
-		class, hasAddresses, problem := spec.get("gatewayClassName").text(), spec.get("addresses").exists(), ""
-		switch {
-		case kind == kindIstioGateway:
-			g.workload = m.istioGateway(o)
-		case class == classWaypoint:
-			problem = "it is a waypoint, where Istio patches no routes; write limits with gateway:"
-		case !slices.Contains([]string{"", "istio", "istio-remote"}, class):
-			problem = "Istio makes no Envoys for its class; write gatewayClassName: istio"
-		case hasAddresses && len(m.Selector) == 0:
-			problem = "it has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
-		case hasAddresses:
-			g.workload = labelledGateway(o.root, rootNamespace, m.Selector)
+// reference returns the kind, namespace and name that a reference has. Its root is the reference.
+func (n node) reference(namespace string) *object {
+	kind := cmp.Or(n.text("kind"), "Gateway") + "." + cmp.Or(n.text("group"), gatewayGroup)
+	return &object{kind, cmp.Or(n.text("namespace"), namespace), n.text("name"), n}
+}
+
+// readGateways reads the Gateways.
+func (m *mesh) readGateways() {
+	for _, o := range slices.Concat(m.objects[kindGateway], m.objects[kindIstioGateway]) {
+		w, problem := m.gatewayOf(o)
+		g := &gateway{object: o, target: m.target(o, "", problem), workload: w}
+		for _, n := range o.root.get("spec").items("listeners", "servers") {
+			section, problem := cmp.Or(n.text("name"), n.text("port", "name")), problem
+			protocol := cmp.Or(n.text("protocol"), strings.ToUpper(n.text("port", "protocol")))
+			isHTTP := slices.Contains([]string{"HTTP", "HTTPS", "HTTP2", "HTTP_PROXY", "GRPC", "GRPC-WEB"}, protocol) &&
+				!strings.HasSuffix(strings.ToUpper(n.text("tls", "mode")), "PASSTHROUGH")
+			if !isHTTP {
+				problem = "it is not HTTP, so it has no requests to limit; write another target"
+			}
+			if n.text("allowedRoutes", "namespaces", "from") == "Selector" {
+				n.reportf("the selector of allowedRoutes is not checked: routes of all namespaces count as allowed")
+			}
+			g.listeners = append(g.listeners, &listener{
+				target: m.target(o, section, problem), root: n, section: section, isHTTP: isHTTP,
+				port: cmp.Or(n.text("port", "number"), n.text("port")), hosts: hostsOf(n, "hosts", "hostname"),
+				virtualHosts: map[string][]*routeRule{},
+			})
 		}
-		for _, n := range append(spec.get("listeners").items(), spec.get("servers").items()...) {
-			port := n.get("port")
-			protocol := cmp.Or(n.get("protocol").text(), strings.ToUpper(port.get("protocol").text()))
-			l := &listener{
-				root: n, section: cmp.Or(n.get("name").text(), port.get("name").text()),
-				port: cmp.Or(port.get("number").text(), port.text()),
-				isHTTP: slices.Contains([]string{"HTTP", "HTTPS", "HTTP2", "HTTP_PROXY", "GRPC", "GRPC-WEB"}, protocol) &&
-					!strings.HasSuffix(strings.ToUpper(n.get("tls", "mode").text()), "PASSTHROUGH"),
-				hosts: hostsOf(append(n.get("hosts").items(), n.get("hostname"))...), virtualHosts: map[string][]*routeRule{},
-			}
-			m.problems[o.target(l.section).String()] = problem
-			if !l.isHTTP {
-				m.problems[o.target(l.section).String()] = "it is not HTTP, so it has no requests to limit; write another target"
-			}
-			if n.get("allowedRoutes", "namespaces", "from").text() == "Selector" {
-				m.reportf(n, "the selector of allowedRoutes is not checked: routes of all namespaces count as allowed")
-			}
-			g.listeners = append(g.listeners, l)
-		}
-		m.problems[o.target("").String()] = problem
-		m.gateways = append(m.gateways, g)
+		m.gateways[o.id("")] = g
 	}
 }
 
-// readRoutes reads the routes of a kind, and attaches them to the Gateways.
-func (m *mesh) readRoutes(kind string) {
-	for _, o := range m.objects[kind] {
-		var rules []*routeRule
-		behind := "" // why the next routes are not generated
+// hostsOf returns the hosts in the fields, or * if there are none.
+func hostsOf(n node, fields ...string) []string {
+	if all := n.texts(fields...); len(all) > 0 {
+		return all
+	}
+	return []string{"*"}
+}
+
+// readRoutes reads the routes, and attaches them to the Gateways.
+func (m *mesh) readRoutes() {
+	for _, o := range slices.Concat(m.objects[kindHTTPRoute], m.objects[kindGRPCRoute], m.objects[kindVirtualService]) {
 		spec := o.root.get("spec")
-		for i, n := range append(spec.get("rules").items(), spec.get("http").items()...) {
-			section, prefix, parts, gone := n.get("name").text(), "", []node{n}, ""
-			if to := n.get("delegate"); to.exists() {
-				namespace, name := cmp.Or(to.get("namespace").text(), o.namespace), to.get("name").text()
-				gone = fmt.Sprintf("its delegate %s/%s is not in the input; add its file", namespace, name)
-				if d := m.find(kind, namespace, name); d != nil {
-					parts, prefix, gone = d.root.get("spec", "http").items(), section, ""
-				}
+		r := &route{object: o, target: m.target(o, "", ""), hosts: hostsOf(spec, "hostnames", "hosts")}
+		m.readRules(r)
+		parents := spec.items("parentRefs", "gateways")
+		for _, n := range parents {
+			parent := n.reference(o.namespace)
+			if o.kind == kindVirtualService {
+				names := strings.Split("/"+n.text(), "/") // NAMESPACE/NAME or NAME
+				parent = &object{kindIstioGateway, cmp.Or(names[len(names)-2], o.namespace), names[len(names)-1], n}
 			}
-			for _, part := range parts {
-				name := strings.Trim(prefix+"-"+part.get("name").text(), "-")
-				if kind != kindVirtualService {
-					name = cmp.Or(name, fmt.Sprintf("%s.%s.%d", o.namespace, o.name, i))
-				}
-				rule := &routeRule{route: o, at: part, section: section, names: routeNames(part, name), dead: cmp.Or(behind, gone)}
-				if rule.dead == "" && isRedirect(part) {
-					rule.dead = "Envoy does not limit redirects and direct responses"
-				}
-				if slices.ContainsFunc(part.get("match").items(), func(n node) bool { return n.get("gateways").exists() }) {
-					rule.dead = "Weir does not read gateways of a match; write a VirtualService per Gateway"
-				}
-				rules = append(rules, rule)
-			}
-			if kind == kindVirtualService && behind == "" && isCatchAll(n) {
-				behind = "Istio does not generate the route, because the http at " + n.position().String() + " matches everything"
+			if why := m.attach(r, parent); why != "" {
+				r.missing = append(r.missing, fmt.Sprintf("%s (%s): %s", parent.id(""), n.position(), why))
 			}
 		}
-		refs, missing, problem := append(spec.get("parentRefs").items(), spec.get("gateways").items()...), []string{}, ""
-		for _, n := range refs {
-			parent := target{
-				kind:      kindOf(n),
-				namespace: cmp.Or(n.get("namespace").text(), o.namespace), name: n.get("name").text(),
+		if len(r.missing) == len(parents) {
+			r.problem = cmp.Or(strings.Join(r.missing, "; "), "it has no Gateway; write parentRefs or gateways")
+		}
+		for _, rule := range r.rules {
+			problem := r.problem
+			if rule.dead != "" {
+				problem = cmp.Or(problem, rule.dead+"; write another target")
 			}
-			if before, after, ok := strings.Cut(n.text(), "/"); ok {
-				parent = target{kind: kindIstioGateway, namespace: before, name: after}
-			} else if before != "" {
-				parent = target{kind: kindIstioGateway, namespace: o.namespace, name: before}
-			}
-			hosts := hostsOf(append(spec.get("hostnames").items(), spec.get("hosts").items()...)...)
-			if why := m.attach(o, rules, hosts, parent, n); why != "" {
-				missing = append(missing, fmt.Sprintf("%s (%s): %s", parent, n.position(), why))
+			rule.target = m.target(o, rule.section, problem)
+		}
+	}
+}
+
+// readRules reads the rules of a route, and those of delegates in their place.
+func (m *mesh) readRules(r *route) {
+	behind := "" // why the next routes are not generated
+	for i, n := range r.root.get("spec").items("rules", "http") {
+		section, prefix, parts, gone := n.text("name"), "", []node{n}, ""
+		if to := n.get("delegate"); to.exists() {
+			namespace, name := cmp.Or(to.text("namespace"), r.namespace), to.text("name")
+			gone = fmt.Sprintf("its delegate %s/%s is not in the input; add its file", namespace, name)
+			if o := m.find(r.kind, namespace, name); o != nil {
+				parts, prefix, gone = o.root.get("spec").items("http"), section, ""
 			}
 		}
-		if len(missing) == len(refs) {
-			problem = cmp.Or(strings.Join(missing, "; "), "it has no Gateway; write parentRefs or gateways")
+		for _, part := range parts {
+			name := strings.Trim(prefix+"-"+part.text("name"), "-")
+			if r.kind != kindVirtualService {
+				name = cmp.Or(name, fmt.Sprintf("%s.%s.%d", r.namespace, r.name, i))
+			}
+			rule := &routeRule{route: r, at: part, section: section, names: routeNames(part, name), dead: cmp.Or(behind, gone)}
+			if rule.dead == "" && isRedirect(part) {
+				rule.dead = "Envoy does not limit redirects and direct responses"
+			}
+			if slices.ContainsFunc(part.items("match"), func(n node) bool { return n.get("gateways").exists() }) {
+				rule.dead = "Weir does not read gateways of a match; write a VirtualService per Gateway"
+			}
+			r.rules = append(r.rules, rule)
 		}
-		m.missing[o.target("").String()], m.problems[o.target("").String()] = missing, problem
-		for _, rule := range rules {
-			if rule.section == "" {
-				continue
-			}
-			m.problems[o.target(rule.section).String()] = problem
-			if rule.dead != "" && problem == "" {
-				m.problems[o.target(rule.section).String()] = rule.dead + "; write another target"
-			}
+		if r.kind == kindVirtualService && behind == "" && isCatchAll(n) {
+			behind = "Istio does not generate the route, because the http at " + n.position().String() + " matches everything"
 		}
 	}
 }
 
 // routeNames returns the names of the routes of a rule or http, one per match.
 func routeNames(rule node, name string) (names []string) {
-	for _, match := range append(rule.get("matches").items(), rule.get("match").items()...) {
-		names = append(names, strings.TrimSuffix(name+"."+match.get("name").text(), "."))
+	for _, match := range rule.items("matches", "match") {
+		names = append(names, strings.TrimSuffix(name+"."+match.text("name"), "."))
 	}
 	if len(names) == 0 {
 		return []string{name}
@@ -153,53 +165,50 @@ func routeNames(rule node, name string) (names []string) {
 
 // isRedirect reports whether Envoy answers the requests of a rule or http itself.
 func isRedirect(rule node) bool {
-	isFilter := func(f node) bool { return f.get("type").text() == "RequestRedirect" }
+	isFilter := func(f node) bool { return f.text("type") == "RequestRedirect" }
 	return rule.get("redirect").exists() || rule.get("directResponse").exists() ||
-		slices.ContainsFunc(rule.get("filters").items(), isFilter)
+		slices.ContainsFunc(rule.items("filters"), isFilter)
 }
 
 // isCatchAll reports whether an http of a VirtualService matches every request, at every Gateway.
 func isCatchAll(http node) bool {
-	matches := http.get("match").items()
-	return !http.get("delegate").exists() && (len(matches) == 0 || slices.ContainsFunc(matches, func(match node) bool {
-		all := true
-		match.each(func(key, value node) {
-			every := value.get("prefix").text() == "/" || value.get("regex").text() == ".*"
-			all = all && (key.Value == "name" || key.Value == "ignoreUriCase" || key.Value == "uri" && every)
-		})
-		return all
-	}))
+	matchesAll := func(match node) bool {
+		for key, value := range match.fields() {
+			every := value.text("prefix") == "/" || value.text("regex") == ".*"
+			if key.Value != "name" && key.Value != "ignoreUriCase" && (key.Value != "uri" || !every) {
+				return false
+			}
+		}
+		return true
+	}
+	matches := http.items("match")
+	return !http.get("delegate").exists() && (len(matches) == 0 || slices.ContainsFunc(matches, matchesAll))
 }
 
-// attach adds the rules of a route to the virtual hosts of a Gateway's listeners that fit the parentRef. It returns why
-// none fits, or "".
-func (m *mesh) attach(o *object, rules []*routeRule, hosts []string, parent target, ref node) (problem string) {
-	problem = "it is not in the input; add its file"
+// attach adds the rules of a route to the virtual hosts of a Gateway's listeners, or returns why there are none.
+func (m *mesh) attach(r *route, parent *object) (problem string) {
+	g := m.gateways[parent.id("")]
 	switch {
-	case strings.HasPrefix(parent.kind, kindService) || ref.text() == "mesh":
+	case strings.HasPrefix(parent.kind, kindService) || parent.root.text() == "mesh":
 		return "it is for sidecars, which have no routes to limit; write limits with service:"
 	case parent.kind != kindGateway && parent.kind != kindIstioGateway:
 		return "Weir does not read this kind; write a Gateway"
+	case g == nil:
+		return "it is not in the input; add its file"
+	case g.problem != "":
+		return g.problem
 	}
-	section, port := ref.get("sectionName").text(), ref.get("port").text()
-	for _, g := range m.gateways {
-		if g.target("").String() != parent.String() {
+	problem = "it has no listener for this route; check names, ports, protocols, hosts and allowedRoutes"
+	section, port := parent.root.text("sectionName"), parent.root.text("port")
+	for _, l := range g.listeners {
+		if !l.isHTTP || section != "" && section != l.section || port != "" && port != l.port || !l.allows(g, r) {
 			continue
 		}
-		if problem = m.problems[parent.String()]; problem != "" {
-			return problem
-		}
-		problem = "it has no listener for this route; check names, ports, protocols, hosts and allowedRoutes"
-		for _, l := range g.listeners {
-			if !l.isHTTP || section != "" && section != l.section || port != "" && port != l.port || !l.allows(g, o) {
-				continue
-			}
-			for _, host := range l.commonHosts(g, o, hosts) {
-				problem = ""
-				for _, rule := range rules {
-					if !slices.Contains(l.virtualHosts[host], rule) {
-						l.virtualHosts[host] = append(l.virtualHosts[host], rule)
-					}
+		for _, host := range l.commonHosts(g, r) {
+			problem = ""
+			for _, rule := range r.rules {
+				if !slices.Contains(l.virtualHosts[host], rule) {
+					l.virtualHosts[host] = append(l.virtualHosts[host], rule)
 				}
 			}
 		}
@@ -208,24 +217,25 @@ func (m *mesh) attach(o *object, rules []*routeRule, hosts []string, parent targ
 }
 
 // allows reports whether allowedRoutes lets a route attach to the listener.
-func (l *listener) allows(g *gateway, o *object) bool {
-	from, kinds := l.root.get("allowedRoutes", "namespaces", "from").text(), l.root.get("allowedRoutes", "kinds").items()
-	isKind := func(n node) bool { return kindOf(n) == o.kind }
+func (l *listener) allows(g *gateway, r *route) bool {
+	allowed := l.root.get("allowedRoutes")
+	from, kinds := allowed.text("namespaces", "from"), allowed.items("kinds")
+	isKind := func(n node) bool { return n.reference("").kind == r.kind }
 	return (len(kinds) == 0 || slices.ContainsFunc(kinds, isKind)) &&
-		(g.kind == kindIstioGateway || from == "All" || from == "Selector" || from != "None" && o.namespace == g.namespace)
+		(g.kind == kindIstioGateway || from == "All" || from == "Selector" || from != "None" && r.namespace == g.namespace)
 }
 
 // commonHosts returns the names of the virtual hosts that a route has at the listener.
-func (l *listener) commonHosts(g *gateway, o *object, hosts []string) (names []string) {
+func (l *listener) commonHosts(g *gateway, r *route) (names []string) {
 	for _, ours := range l.hosts {
 		if namespace, host, ok := strings.Cut(ours, "/"); ok {
-			if ours = host; namespace != "*" && namespace != o.namespace && (namespace != "." || o.namespace != g.namespace) {
+			if ours = host; namespace != "*" && namespace != r.namespace && (namespace != "." || r.namespace != g.namespace) {
 				continue
 			}
 		}
-		for _, host := range hosts {
+		for _, host := range r.hosts {
 			if !strings.ContainsAny(host, ".*") {
-				host += "." + o.namespace + ".svc.cluster.local"
+				host += "." + r.namespace + ".svc.cluster.local"
 			}
 			if host = intersect(strings.ToLower(ours), strings.ToLower(host)); host != "" {
 				names = append(names, host+":"+l.port)
@@ -264,17 +274,4 @@ func intersect(a, b string) string {
 		a, b = b, a
 	}
 	return ""
-}
-
-// hostsOf returns the texts of nodes; without any, *.
-func hostsOf(nodes ...node) (all []string) {
-	for _, n := range nodes {
-		if text := n.text(); text != "" {
-			all = append(all, text)
-		}
-	}
-	if len(all) == 0 {
-		return []string{"*"}
-	}
-	return all
 }

@@ -1,0 +1,137 @@
+package istio
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A workload is one proxy, or one set of equal proxies: it gets one EnvoyFilter.
+type workload struct {
+	namespace, name string            // of the EnvoyFilter; the name without weir-
+	context         string            // contextGateway, or contextInbound for sidecars and waypoints
+	selector        map[string]string // labels of the pods; without any, the pods of the Gateway with this name
+	from            node              // what asks for the workload first
+	own             []limit           // of the filter, for the requests of all routes
+	lists           []list
+}
+
+// A list is the limits of one place of a workload's configuration: a RateLimitPerRoute. The most specific one hides the
+// others, and without limits it exempts its place.
+type list struct {
+	applyTo string // ROUTE_CONFIGURATION, VIRTUAL_HOST or HTTP_ROUTE
+	match   fields // routeConfiguration of the patch's match; nil for all
+	limits  []limit
+}
+
+// place returns a text that two lists of the same place share.
+func (l *list) place() string { return fmt.Sprint(l.applyTo, l.match) }
+
+// Values of workload.context.
+const (
+	contextGateway = "GATEWAY"
+	contextInbound = "SIDECAR_INBOUND"
+)
+
+const classWaypoint = "istio-waypoint"
+
+// rootNamespace is the namespace whose EnvoyFilters reach the pods of every namespace.
+const rootNamespace = "istio-system"
+
+// gatewayOf returns the proxies of a Gateway, or why they can have no limits.
+func (in *input) gatewayOf(o *object) (w workload, problem string) {
+	spec := o.root.get("spec")
+	class, labels := spec.text("gatewayClassName"), in.Selector
+	switch isManual := spec.get("addresses").exists(); {
+	case o.kind == kindIstioGateway:
+		if labels = spec.labels("selector"); len(labels) == 0 {
+			o.root.refuse("Gateway %s has no selector, so it is for every gateway; write spec.selector", o.fullName())
+		}
+	case class == classWaypoint:
+		return w, "it is a waypoint, where Istio patches no routes; write limits with gateway:"
+	case !slices.Contains([]string{"", "istio", "istio-remote"}, class):
+		return w, "Istio makes no Envoys for its class; write gatewayClassName: istio"
+	case isManual && len(labels) == 0:
+		return w, "it has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
+	case !isManual:
+		return workload{namespace: o.namespace, name: o.name, context: contextGateway}, ""
+	}
+	return labelledGateway(rootNamespace, labels), ""
+}
+
+var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// labelledGateway returns the gateway proxies with the labels in a namespace, or in all of them if it is rootNamespace.
+func labelledGateway(namespace string, labels map[string]string) workload {
+	var values []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		values = append(values, labels[key])
+	}
+	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(strings.Join(values, "-")), "-"), "-")
+	return workload{namespace: namespace, name: name, context: contextGateway, selector: labels}
+}
+
+// workload returns the workload of the output with these proxies, which it adds if it is new.
+func (in *input) workload(w workload, from node) *workload {
+	known := in.workloads[w.fullName()]
+	switch {
+	case known == nil:
+		known = &w
+		w.from, in.workloads[w.fullName()] = from, known
+	case known.context != w.context || !maps.Equal(known.selector, w.selector):
+		from.refuse("the EnvoyFilter %s has other proxies at %s; write the same gateway or service in both, or rename one",
+			w.fullName(), known.from.position())
+	}
+	return known
+}
+
+// refuseOverlaps refuses a workload that may be the same pods as another one, which would have two filters.
+func (in *input) refuseOverlaps(others []*workload, w *workload) {
+	for _, o := range others {
+		if o.overlaps(w) {
+			w.from.refuse("the EnvoyFilters %s and %s (%s) may have the same pods, and one pod must have one of them; write "+
+				"the same gateway or service in both", w.fullName(), o.fullName(), o.from.position())
+		}
+	}
+}
+
+// overlaps reports whether two workloads may be the same pods.
+func (w *workload) overlaps(o *workload) bool {
+	reach := w.namespace == o.namespace || w.namespace == rootNamespace || o.namespace == rootNamespace
+	return reach && w.context == o.context && len(w.selector) > 0 && len(o.selector) > 0 &&
+		(includes(w.selector, o.selector) || includes(o.selector, w.selector))
+}
+
+// includes reports whether a has all labels of b.
+func includes(a, b map[string]string) bool {
+	for key, value := range b {
+		if found, ok := a[key]; !ok || found != value {
+			return false
+		}
+	}
+	return true
+}
+
+// fullName returns NAMESPACE/NAME of the EnvoyFilter, without weir-.
+func (w *workload) fullName() string { return w.namespace + "/" + w.name }
+
+// isWaypoint reports whether the proxies are those of a waypoint.
+func (w *workload) isWaypoint() bool { return w.context == contextInbound && len(w.selector) == 0 }
+
+// String says which proxies the workload has, and who must be allowed to call Weir.
+func (w *workload) String() string {
+	proxies, account := "Gateway "+w.name, w.name+"-istio"
+	switch {
+	case len(w.selector) > 0:
+		proxies, account = "pods with labels "+strings.TrimPrefix(fmt.Sprint(w.selector), "map"), "NAME"
+	case w.isWaypoint():
+		account = w.name
+	}
+	if len(w.own)+len(w.lists) == 0 {
+		proxies += " without limits"
+	}
+	return fmt.Sprintf("EnvoyFilter %s/weir-%s configures %s; allow its ServiceAccount to call Weir (access.yaml): "+
+		"cluster.local/ns/%s/sa/%s", w.namespace, w.name, proxies, w.namespace, account)
+}
