@@ -38,7 +38,7 @@ const (
 // The long form (WEIR_LONG=1) sends a million requests.
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
-	requests := int64(casetest.Pick(10_000, 1_000_000))
+	requests := int64(casetest.Pick(20_000, 1_000_000))
 	s.run(t, requests/10) // the counters of all keys, pools, buffers: what is made once
 	before := s.rest(t)
 	s.run(t, requests/2-requests/10)
