@@ -82,7 +82,7 @@ func TestPlacesOfRequestsThatGo(t *testing.T) {
 	late, end := context.WithTimeout(t.Context(), 3*time.Second)
 	defer end()
 	var wait sync.WaitGroup
-	for i := range 2000 {
+	for i := range 400 {
 		ctx := canceled
 		if i%2 == 1 {
 			ctx = late
@@ -98,7 +98,7 @@ func TestPlacesOfRequestsThatGo(t *testing.T) {
 		})
 	}
 	redistest.Await(t, func() error {
-		if n := runtime.NumGoroutine() - before; n < 2900 { // the callers, and most handlers
+		if n := runtime.NumGoroutine() - before; n < 350 { // callers and handlers; those with a deadline may have ended
 			return fmt.Errorf("%d goroutines more: not all requests are under way", n)
 		}
 		return nil
@@ -107,7 +107,7 @@ func TestPlacesOfRequestsThatGo(t *testing.T) {
 	wait.Wait()
 	redistest.Await(t, func() error {
 		if n := runtime.NumGoroutine() - before; n > 50 {
-			return fmt.Errorf("2000 requests have gone, and %d goroutines more than before are left", n)
+			return fmt.Errorf("400 requests have gone, and %d goroutines more than before are left", n)
 		}
 		return nil
 	})
