@@ -41,7 +41,8 @@ with Weir's rules. The same input gives the same output; counters survive. A sho
     limits:
       - {name: login, paths: [/login], methods: [POST], per: client-address, allow: 5 per minute}
 
-docs/start/istio.md explains it. Remarks go to stderr: what was not read, and who must be allowed to call Weir.
+docs/start/istio.md explains it. Give all files together each time: the ConfigMap holds the rules of all limits.
+Remarks go to stderr: what was not read, and who must be allowed to call Weir.
 
 Exit codes: 0 written, 1 refused or not written, 2 a file cannot be read.
 

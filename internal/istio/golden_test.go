@@ -3,6 +3,7 @@ package istio
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/rate_limit_descriptors/expr/v3" // in an Any
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
@@ -78,6 +80,16 @@ func TestTooLarge(t *testing.T) {
 	_, err := Generate([]File{{"f", []byte("service: shop/shop\nlimits:\n" + limits.String())}}, Options{})
 	if err == nil || !strings.HasPrefix(err.Error(), "f:1:1: envoyfilter-shop_shop.yaml would have 11") {
 		t.Errorf("%v, want that the EnvoyFilter is too large", err)
+	}
+}
+
+// Of many errors, the first ones are listed, and all are counted.
+func TestManyErrors(t *testing.T) {
+	limits := strings.Repeat("  - {name: Login, allow: 1 per day}\n", maxDescriptors)
+	_, err := Generate([]File{{"f", []byte("service: shop/shop\nlimits:\n" + limits)}}, Options{})
+	errs := descriptors.Errors{}
+	if !errors.As(err, &errs) || len(errs) != maxErrors+1 || errs.Count() < maxDescriptors {
+		t.Errorf("%d errors of %d, want %d of %d or more: %v", len(errs), errs.Count(), maxErrors+1, maxDescriptors, err)
 	}
 }
 

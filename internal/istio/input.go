@@ -115,9 +115,6 @@ func (n node) text(path ...string) string {
 	return ""
 }
 
-// isTrue reports whether a field is true.
-func (n node) isTrue(field string) bool { return n.text(field) == "true" }
-
 // count returns a number of requests or hits, whose digits the schema has checked.
 func (n node) count(digits string) uint64 {
 	number, err := strconv.ParseUint(digits, 10, 32)

@@ -61,23 +61,29 @@ func Generate(files []File, o Options) (*Output, error) {
 	var workloads []*workload
 	for _, name := range slices.Sorted(maps.Keys(in.workloads)) {
 		w := in.workloads[name]
-		in.refuseOverlaps(workloads, w)
 		workloads = append(workloads, w)
 		out.Files = append(out.Files, in.filterFile(w))
 	}
+	checkPods(workloads)
 	out.Files[0] = in.file(start, "weir-istio-rules.yaml", "rules", in.rules)
-	if len(in.errs) > 0 {
-		return nil, sorted(in.errs)
+	if errs := sorted(in.errs); len(errs) > maxErrors {
+		last := errs[maxErrors]
+		last.More, last.Msg = len(errs)-maxErrors, fmt.Sprintf("and %d more; correct the first ones", len(errs)-maxErrors)
+		return nil, errs[:maxErrors+1]
+	} else if len(errs) > 0 {
+		return nil, errs
 	}
 	out.Report = sorted(in.report)
 	return out, nil
 }
 
-// Limits of Weir and of Kubernetes for what is generated.
+// Limits of Weir and of Kubernetes for what is generated, and of errors.
 const (
 	maxDescriptors = 128     // of a request
 	maxEntries     = 32      // of a descriptor
 	maxBytes       = 1 << 20 // of an object
+	maxRegex       = 16_000  // bytes; Istio's re2.max_program_size is 32768 instructions
+	maxErrors      = 100     // that are listed
 )
 
 // fields are an object of JSON.
@@ -122,6 +128,7 @@ func (in *input) rateLimits(w *workload, limits []limit) (all []fields) {
 	if len(limits) > maxDescriptors {
 		w.from.refuse("Envoy would send %d descriptors with a request to %s, the maximum is %d; write fewer limits for this "+
 			"gateway or service", len(limits), w.fullName(), maxDescriptors)
+		return nil
 	}
 	slices.SortStableFunc(limits, func(a, b limit) int { return cmp.Compare(a.rule, b.rule) })
 	for _, l := range limits {

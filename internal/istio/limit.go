@@ -93,9 +93,6 @@ func expression(key, text string, optional bool) entry {
 	}}}
 }
 
-// maxRegex is the maximum number of bytes of a condition. Istio's re2.max_program_size is 32768 instructions.
-const maxRegex = 16_000
-
 // regex returns Envoy's matcher for a regular expression of the whole value of a header or query parameter.
 func (n node) regex(name, pattern string) any {
 	if len(pattern) > maxRegex {

@@ -72,10 +72,10 @@ func (m *mesh) attachPolicy(p *policy) {
 		isAttached = true
 	}
 	for _, n := range slices.DeleteFunc(spec.items("targetSelectors"), isUnread) {
-		isAll := n.text("namespaces", "from") == "All"
+		labels, isAll := n.labels("matchLabels"), n.text("namespaces", "from") == "All"
 		for _, o := range m.objects[n.reference("").kind] {
 			switch {
-			case !includes(o.root.labels("metadata", "labels"), n.labels("matchLabels")):
+			case common(o.root.labels("metadata", "labels"), labels) < len(labels):
 			case o.namespace == p.namespace || isAll && m.granted(p, o):
 				m.assign(p, n, o, "")
 				isAttached = true
@@ -107,13 +107,14 @@ func (m *mesh) assign(p *policy, at node, o *object, section string) {
 	case t != nil:
 	case whole != nil:
 		t = &target{problem: "the object has no listener, server or rule with this name; write one of its names"}
-	case len(m.Selector) > 0 && p.isLimit:
+	case len(m.Selector) > 0 && p.isLimit && len(m.objects[o.kind]) == 0:
 		w := labelledGateway(rootNamespace, m.Selector)
 		m.put(w, at, p, list{applyTo: "ROUTE_CONFIGURATION", limits: p.limits}, "all routes")
 		at.reportf("%s is not in the input: the limits are for all routes of the pods that --selector names", o.id(section))
 		return
 	default:
-		t = &target{problem: "it is not in the input; add its file, or write --selector with labels of the gateway's pods"}
+		t = &target{problem: "it is not in the input; correct its name, add its file, or without files of its kind, write " +
+			"--selector with the labels of the gateway's pods"}
 	}
 	switch other := t.policy; {
 	case t.problem != "" && p.isLimit:
@@ -133,7 +134,10 @@ func (m *mesh) assign(p *policy, at node, o *object, section string) {
 
 // place puts the limits of a Gateway, its listeners and its routes at their places.
 func (m *mesh) place(g *gateway) {
-	shares := func(o *gateway) bool { return o != g && o.workload.overlaps(&g.workload) }
+	shares := func(o *gateway) bool {
+		_, must := o.workload.overlaps(&g.workload)
+		return o != g && must
+	}
 	isShared := slices.ContainsFunc(slices.Collect(maps.Values(m.gateways)), shares)
 	if limits := g.policy.over(nil); len(limits) > 0 && !isShared {
 		m.put(g.workload, g.root, g.policy, list{applyTo: "ROUTE_CONFIGURATION", limits: limits}, "all routes of its pods")
@@ -180,6 +184,9 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 		rule.at.refuse("the http has no name, so that its route can have no limits of its own; write name:")
 	case needsName:
 		content = rule.at.position().String()
+	}
+	if isPerRoute && rule.route.kind == kindVirtualService && len(rule.route.hosts) > 1 {
+		rule.route.root.reportf("the hosts of VirtualService %s share counters, as Istio unites them", rule.route.fullName())
 	}
 	for _, name := range names {
 		m.claim("name "+g.workload.fullName()+host+" "+name, content, rule.at, "virtual host %s has another route with the "+

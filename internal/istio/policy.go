@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // A policy is a BackendTrafficPolicy of Envoy Gateway with its global rate limits.
@@ -40,9 +41,9 @@ func (in *input) readPolicy(o *object) *policy {
 	p := &policy{object: o, isLimit: spec.get("rateLimit").exists(), merge: spec.text("mergeType")}
 	for i, n := range spec.get("rateLimit", "global").items("rules") {
 		l := limit{
-			at: n, rule: fmt.Sprintf("%s/%d", p.fullName(), i), isPerRoute: !n.isTrue("shared"), entries: conditions(n),
+			at: n, rule: fmt.Sprintf("%s/%d", p.fullName(), i), isPerRoute: n.text("shared") != "true", entries: conditions(n),
 			requests: n.get("limit").count(n.text("limit", "requests")), unit: strings.ToLower(n.text("limit", "unit")),
-			shadowMode: n.isTrue("shadowMode"), options: fields{},
+			shadowMode: n.text("shadowMode") == "true", options: fields{},
 		}
 		n.reportf("%s", &l)
 		if !l.isPerRoute {
@@ -116,7 +117,7 @@ func conditions(rule node) []entry {
 			case field == "methods" && i > 0: // the first has them all
 			case kind == "Distinct":
 				each = append(each, of.eachValue(name, false))
-			case n.isTrue("invert"):
+			case n.text("invert") == "true":
 				unless = append(unless, of.matching("unless", len(unless)+1, n.matcher(name, kind, value)))
 			default:
 				positive[of] = append(positive[of], n.matcher(name, kind, value))
@@ -137,20 +138,29 @@ func conditions(rule node) []entry {
 
 // checkValue refuses what the schema cannot: a value beside Distinct, or none, and wrong regular expressions.
 func checkValue(n node) {
-	isDistinct, isRegex := n.text("type") == "Distinct", n.text("type") == "RegularExpression"
-	if isDistinct == n.get("value").exists() || isDistinct && n.isTrue("invert") || isRegex && n.text("value") == "" {
+	value, isDistinct, isRegex := n.get("value"), n.text("type") == "Distinct", n.text("type") == "RegularExpression"
+	if isDistinct == value.exists() || isDistinct && n.text("invert") == "true" || isRegex && value.text() == "" {
 		n.refuse("a match needs a value, or type: Distinct without value and invert")
 	}
-	if _, err := regexp.Compile(n.text("value")); err != nil && isRegex {
+	if _, err := regexp.Compile(value.text()); err != nil && isRegex {
 		n.refuse("%v; write a regular expression of RE2", err)
 	}
+	for _, class := range classes.FindAllStringSubmatch(value.text(), -1) {
+		name, isKnown := class[1], unicode.Categories[class[1]] != nil || unicode.Scripts[class[1]] != nil
+		if isRegex && name != "" && name != "Any" && (!isKnown || name == "LC" || name == "Cn") {
+			n.refuse("Envoy's RE2 has no class %s; write other classes, or ranges such as [a-z]", class[0])
+		}
+	}
 }
+
+// classes matches escaped characters, such as \p{Greek} with the name in a group. Go has more names than RE2.
+var classes = regexp.MustCompile(`\\(?:[pP]\{\^?([^}]*)\}|.)`)
 
 // methods returns a regular expression for one of the methods, which may be inverted only alone.
 func methods(all []node) string {
 	var texts []string
 	for _, n := range all {
-		if n.isTrue("invert") && len(all) > 1 || slices.Contains(texts, n.text("value")) {
+		if n.text("invert") == "true" && len(all) > 1 || slices.Contains(texts, n.text("value")) {
 			n.refuse("Envoy Gateway counts a request once per method that fits, so twice; write an inverted method alone, and " +
 				"each method once")
 		}
@@ -181,7 +191,7 @@ func sourceCIDR(n node) (from entry, each []entry) {
 	}
 	block = block.Masked()
 	value := "net-" + strings.ReplaceAll(block.String(), "/", "-")
-	if n.isTrue("invert") {
+	if n.text("invert") == "true" {
 		value = "not-" + value
 	} else if block.Bits() == 0 {
 		n.reportf("%s leaves clients of the other IP version unlimited, as in Envoy Gateway; add a rule for them", block)
@@ -190,7 +200,7 @@ func sourceCIDR(n node) (from entry, each []entry) {
 		return fields{"remote_address_match": fields{
 			"descriptor_key": key, "descriptor_value": value, "address_matcher": fields{
 				"ranges":       []any{fields{"address_prefix": block.Addr().String(), "prefix_len": block.Bits()}},
-				"invert_match": n.isTrue("invert"),
+				"invert_match": n.text("invert") == "true",
 			},
 		}}
 	}

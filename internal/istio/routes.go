@@ -96,6 +96,9 @@ func (m *mesh) readRoutes() {
 		spec := o.root.get("spec")
 		r := &route{object: o, target: m.target(o, "", ""), hosts: hostsOf(spec, "hostnames", "hosts")}
 		m.readRules(r)
+		if i := slices.IndexFunc(r.hosts, func(host string) bool { return strings.Contains(host, ":") }); i >= 0 {
+			spec.refuse("the host %s has a port; write the host only", r.hosts[i])
+		}
 		parents := spec.items("parentRefs", "gateways")
 		for _, n := range parents {
 			parent := n.reference(o.namespace)

@@ -22,6 +22,7 @@ type schema struct {
 	Text     *regexp.Regexp
 	Required bool   // the field must exist
 	Instead  string // what to write instead of another text, or of no field
+	Most     int    // maximum number of items; 0 is any number
 	Empty    string // what to do instead of writing an empty value; by default, the value may be empty
 }
 
@@ -40,6 +41,9 @@ func (s *schema) check(n node, name string) {
 		n.refuse("%s has the value %q; write %s", name, n.text(), s.Instead)
 	case s.Empty != "" && len(n.Content) == 0:
 		n.refuse("%s is empty; %s", name, s.Empty)
+	case s.Most > 0 && len(n.Content) > s.Most:
+		n.refuse("%s has %d items, the maximum is %d; write fewer", name, len(n.Content), s.Most)
+		n.Content = nil // so many are not read
 	case s.Items != nil:
 		for _, item := range n.Content {
 			s.Items.check(node{item, n.in, n.file}, name)

@@ -1,6 +1,7 @@
 package istio
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -29,16 +30,12 @@ type list struct {
 // place returns a text that two lists of the same place share.
 func (l *list) place() string { return fmt.Sprint(l.applyTo, l.match) }
 
-// Values of workload.context.
 const (
-	contextGateway = "GATEWAY"
+	contextGateway = "GATEWAY" // for workload.context
 	contextInbound = "SIDECAR_INBOUND"
+	classWaypoint  = "istio-waypoint"
+	rootNamespace  = "istio-system" // whose EnvoyFilters reach the pods of every namespace
 )
-
-const classWaypoint = "istio-waypoint"
-
-// rootNamespace is the namespace whose EnvoyFilters reach the pods of every namespace.
-const rootNamespace = "istio-system"
 
 // gatewayOf returns the proxies of a Gateway, or why they can have no limits.
 func (in *input) gatewayOf(o *object) (w workload, problem string) {
@@ -87,31 +84,57 @@ func (in *input) workload(w workload, from node) *workload {
 	return known
 }
 
-// refuseOverlaps refuses a workload that may be the same pods as another one, which would have two filters.
-func (in *input) refuseOverlaps(others []*workload, w *workload) {
-	for _, o := range others {
-		if o.overlaps(w) {
-			w.from.refuse("the EnvoyFilters %s and %s (%s) may have the same pods, and one pod must have one of them; write "+
-				"the same gateway or service in both", w.fullName(), o.fullName(), o.from.position())
+// checkPods refuses workloads of the same pods, which would have two filters, and reports those that may be.
+func checkPods(workloads []*workload) {
+	byLabel := map[string][]*workload{}
+	first := map[string]*workload{} // by namespace and keys of labels: without common keys, all are like the first
+	for _, w := range workloads {
+		others := slices.Collect(maps.Values(first))
+		for key, value := range w.labels() {
+			others = append(others, byLabel[key+"="+value]...)
+			byLabel[key+"="+value] = append(byLabel[key+"="+value], w)
+		}
+		keys := fmt.Sprint(w.namespace, w.context, slices.Sorted(maps.Keys(w.labels())))
+		first[keys] = cmp.Or(first[keys], w)
+		for _, o := range others {
+			switch can, must := w.overlaps(o); {
+			case must:
+				w.from.refuse("the EnvoyFilters %s and %s (%s) may have the same pods, and one pod must have one of them; write "+
+					"the same gateway or service in both", w.fullName(), o.fullName(), o.from.position())
+			case can:
+				w.from.reportf("no pod must have the labels of both EnvoyFilters %s and %s (%s), or it calls Weir twice",
+					w.fullName(), o.fullName(), o.from.position())
+			}
 		}
 	}
 }
 
-// overlaps reports whether two workloads may be the same pods.
-func (w *workload) overlaps(o *workload) bool {
+// labels returns labels of the pods.
+func (w *workload) labels() map[string]string {
+	if len(w.selector) > 0 {
+		return w.selector
+	}
+	return map[string]string{"gateway.networking.k8s.io/gateway-name": w.name} // by Istio
+}
+
+// overlaps reports whether a pod can be of both workloads, and whether all pods of one have the labels of the other.
+func (w *workload) overlaps(o *workload) (can, must bool) {
 	reach := w.namespace == o.namespace || w.namespace == rootNamespace || o.namespace == rootNamespace
-	return reach && w.context == o.context && len(w.selector) > 0 && len(o.selector) > 0 &&
-		(includes(w.selector, o.selector) || includes(o.selector, w.selector))
+	n := common(w.labels(), o.labels())
+	can = reach && w.context == o.context && w.isWaypoint() == o.isWaypoint() && n >= 0
+	return can, can && n == min(len(w.labels()), len(o.labels()))
 }
 
-// includes reports whether a has all labels of b.
-func includes(a, b map[string]string) bool {
+// common returns the number of labels that a and b have in common, or -1 if a label has other values in both.
+func common(a, b map[string]string) (n int) {
 	for key, value := range b {
-		if found, ok := a[key]; !ok || found != value {
-			return false
+		if found, ok := a[key]; ok && found != value {
+			return -1
+		} else if ok {
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // fullName returns NAMESPACE/NAME of the EnvoyFilter, without weir-.
