@@ -26,7 +26,7 @@ import (
 
 // TestPolicies generates the EnvoyFilters of internal/istio/testdata/policies, applies their patches to a static
 // configuration with routes as istiod names them, and sends requests.txt through Envoy: statuses and descriptors must
-// be as written there.
+// be as written there, and X-RateLimit headers as in testdata/policies.txt, as with Envoy Gateway in e2e/gateway.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	inputs, err := filepath.Glob("../internal/istio/testdata/policies/*.yaml")
@@ -41,6 +41,11 @@ func TestPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	headers, err := os.ReadFile("testdata/policies.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := strings.Split(string(headers), "\n")
 	rules := readObject(t, filepath.Join(dir, "weir-istio-rules.yaml")).Data["weir-istio-rules.yaml"]
 	s := startWeir(t, ruleFile(t, rules), "--charge-each", "--allow-peek-at-limit")
 	log := startRecorder(t, s)
@@ -66,6 +71,12 @@ func TestPolicies(t *testing.T) {
 		if got := strings.Join(got, " "); got != want {
 			t.Errorf("requests.txt:%d: %s: %s, want %s", number+1, request, got, want)
 		}
+		limit := limitName.ReplaceAllString(header.Get("X-Ratelimit-Limit"), "")
+		limit = strings.TrimSpace(gateway + " " + request + " = " + limit + " " + header.Get("X-Ratelimit-Remaining"))
+		if limit != limits[0] {
+			t.Errorf("requests.txt:%d:\n%s, want\n%s", number+1, limit, limits[0])
+		}
+		limits = limits[1:]
 	}
 }
 

@@ -25,7 +25,6 @@ type headers = map[string]string
 
 // runCases applies the policies, and sends requests through Envoy. The cases that stop something come last.
 func runCases(t *testing.T, w *world) {
-	startBackend(t)
 	var manifests []string
 	for _, c := range cases {
 		manifests = append(manifests, c.manifest())
@@ -73,7 +72,9 @@ func startBackend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := http.Server{ReadHeaderTimeout: patience}
+	server := http.Server{ReadHeaderTimeout: patience, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true) // for a GRPCRoute
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if used := r.Header.Get("X-Use"); used != "" {
 			w.Header().Set("X-Usage", used)

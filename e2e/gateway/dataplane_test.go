@@ -129,16 +129,18 @@ endpoints: [{addresses: [` + weirIP + `], conditions: {ready: true}}]
 ports: [{name: http, port: 8081, protocol: TCP}, {name: metrics, port: 19001, protocol: TCP}]
 `
 
-// startProxy runs Envoy by the arguments of the Deployment that the gateway created for the listener.
-func (c *cluster) startProxy(t *testing.T) {
+// startProxy runs Envoy by the arguments of the Deployment that the gateway created for a Gateway.
+func (c *cluster) startProxy(t *testing.T, namespace, gateway string) {
 	t.Helper()
 	var list struct {
 		Items []deployment `json:"items"`
 	}
 	proctest.Await(t, patience, func() error {
-		c.Get(t, &list, "--namespace", system, "deployments", "--selector", "gateway.envoyproxy.io/owning-gateway-name=eg")
+		const owner = "gateway.envoyproxy.io/owning-gateway-"
+		c.Get(t, &list, "--namespace", system, "deployments", "--selector",
+			owner+"namespace="+namespace+","+owner+"name="+gateway)
 		if len(list.Items) == 0 {
-			return errors.New("the gateway creates no Deployment for its listener")
+			return errors.New("the gateway creates no Deployment for its listeners")
 		}
 		return nil
 	})

@@ -24,7 +24,12 @@ import (
 // deployFile returns a file of deploy/, which users apply.
 func deployFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "deploy", name))
+	return read(t, filepath.Join(root, "deploy", name))
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestGateway(t *testing.T) {
 	if os.Getenv("WEIR_TEST_GATEWAY") == "" {
 		t.Skip("make e2e-gateway runs it")
 	}
-	dir := podtest.Enter(t, root, 20*time.Minute,
+	dir := podtest.Enter(t, root, 30*time.Minute,
 		tool("etcd"), tool("kube-apiserver"), tool("kubectl"), tool("envoy-gateway"))
 	if dir == "" {
 		return
@@ -71,7 +71,9 @@ func TestGateway(t *testing.T) {
 	c.startGateway(t)
 	c.Apply(t, gatewayManifest)
 	w := c.startService(t)
-	c.startProxy(t)
+	startBackend(t)
+	t.Run("policies of Istio", c.runPolicies)
+	c.startProxy(t, "default", "eg")
 	runCases(t, &world{cluster: c, service: w})
 }
 
