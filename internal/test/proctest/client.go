@@ -3,6 +3,9 @@ package proctest
 import (
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -51,4 +54,14 @@ func (c *Client) Do(req *http.Request) (Response, error) {
 	defer resp.Body.Close() //nolint:errcheck // only read from
 	body, err := io.ReadAll(resp.Body)
 	return Response{resp.StatusCode, resp.Header, string(body)}, err
+}
+
+var limitName = regexp.MustCompile(`;name="[^"]*"`)
+
+// RateLimit returns a response's X-RateLimit-Limit, without names and with sorted windows, and X-RateLimit-Remaining,
+// each after a space; or "".
+func RateLimit(h http.Header) string {
+	windows := strings.Split(limitName.ReplaceAllString(h.Get("X-Ratelimit-Limit"), ""), ", ")
+	slices.Sort(windows[1:])
+	return strings.TrimRight(" "+strings.Join(windows, ", ")+" "+h.Get("X-Ratelimit-Remaining"), " ")
 }
