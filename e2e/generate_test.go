@@ -67,7 +67,7 @@ func TestGeneratedLimits(t *testing.T) {
 	}
 }
 
-var limitName = regexp.MustCompile(`;name="[^"]*/([^"/]+)"`)
+var limitName = regexp.MustCompile(`name="[^"]*/([^"/]+)"`)
 
 // generated has the fields of a generated object that the test reads.
 type generated struct {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,7 +83,13 @@ func (c *cluster) runPolicies(t *testing.T) {
 			}
 			c.startProxy(t, name, "edge")
 			defer podtest.Command(t, "podman", "rm", "--force", "--time", "1", "proxy")
-			proctest.Await(t, patience, func() error { return reaches(weirIP) })
+			proctest.Await(t, patience, func() error {
+				_, _, clusters, err := request(http.MethodGet, "http://"+proxyIP+":19000/clusters", nil)
+				if err == nil && !strings.Contains(clusters, "ratelimit_cluster::"+weirIP) {
+					err = errors.New("Envoy does not know the address of the rate limit service")
+				}
+				return err
+			})
 			c.ask(t, name, lines, limits)
 		})
 		limits = limits[strings.Count(lines, " = "):]
@@ -143,30 +148,14 @@ func (c *cluster) ask(t *testing.T, namespace, lines string, limits []string) {
 	}
 }
 
-// reaches returns nil if Envoy knows the rate limit service's address.
-func reaches(ip string) error {
-	_, _, clusters, err := request(http.MethodGet, "http://"+proxyIP+":19000/clusters", nil)
-	if err == nil && !strings.Contains(clusters, "ratelimit_cluster::"+ip) {
-		err = errors.New("Envoy does not know the address of the rate limit service")
-	}
-	return err
-}
-
-var completed = regexp.MustCompile(`cluster\.ratelimit_cluster\.upstream_rq_completed: (\d+)`)
-
 // completedCalls returns the number of Envoy's calls to the rate limit service that have ended.
-func completedCalls(t *testing.T) int {
+func completedCalls(t *testing.T) (calls int) {
 	t.Helper()
-	_, _, stats, err := request(http.MethodGet, "http://"+proxyIP+":19000/stats?filter=ratelimit_cluster", nil)
+	const counter = "cluster.ratelimit_cluster.upstream_rq_completed"
+	_, _, stats, err := request(http.MethodGet, "http://"+proxyIP+":19000/stats?filter=^"+counter+"$", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := 0
-	if found := completed.FindStringSubmatch(stats); found != nil {
-		count, err = strconv.Atoi(found[1])
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return count
+	_, _ = fmt.Sscanf(stats, counter+": %d", &calls) // no counter before the first call
+	return calls
 }
