@@ -7,8 +7,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TOOLS = cc redis envoy pages chromium axe redis_cell prometheus twemproxy peer site packages
 LIBRARY = CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -pgo cmd/weir/default.pgo
 # Go caches the results of unit tests, which run with the race detector. It must not cache tests that start programs,
-# because it does not see which files these read. GOGC: collects garbage less often. GORACE: ends without a second's wait.
-UNIT = GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
+# because it does not see which files these read. GORACE: ends without a second's wait.
+UNIT = GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
 STARTING = CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m -parallel 4 -count=1 -p 2 -tags e2e
 BENCH_GO = -run '^$$' -bench '^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$' -benchmem -benchtime 0.2s -count 6
 

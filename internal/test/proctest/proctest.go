@@ -9,6 +9,7 @@ package proctest
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"syscall"
@@ -139,4 +140,27 @@ func FreePort(tb testing.TB) int {
 		tb.Fatal(err)
 	}
 	return port
+}
+
+// Replace writes a file as an editor does, so that a reader sees either the old or the new text, because it renames a
+// new file over the old file. An error fails the test. Any goroutine of the test may call it.
+func Replace(tb testing.TB, path, text string) {
+	tb.Helper()
+	err := os.WriteFile(path+"~", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+"~", path)
+	}
+	if err != nil {
+		tb.Error(err)
+	}
+}
+
+// CPU returns the CPU time of this process. Other programs on the machine affect it less than the elapsed time.
+func CPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
