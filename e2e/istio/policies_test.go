@@ -97,6 +97,7 @@ func testPolicies(t *testing.T, m *mesh) {
 	m.pod.runWeir(t, m, "--charge-each", "--allow-peek-at-limit")
 	m.generate(t, m.input+input.String())
 
+	limits := strings.Split(readPath(t, root+"/e2e/testdata/policies.txt"), "\n")
 	m.namespace(t, "web", "10.91.0.30").serve(t)
 	client := m.namespace(t, "policies", "10.91.0.31")
 	for i, section := range gateways {
@@ -115,10 +116,14 @@ func testPolicies(t *testing.T, m *mesh) {
 			p.awaitRoutes(t, routes)
 			for line := range strings.Lines(lines) {
 				if request, want, ok := strings.Cut(line, " = "); ok {
-					host := strings.Fields(request)[2]
-					if got, want := client.answer(t, p.ip, ports[host], request), strings.Fields(want)[0]; got != want {
-						t.Errorf("%s: %s, want %s", request, got, want)
+					status, headers := client.answer(t, p.ip, ports[strings.Fields(request)[2]], request)
+					if want := strings.Fields(want)[0]; status != want {
+						t.Errorf("%s: %s, want %s", request, status, want)
 					}
+					if got := name + " " + request + " =" + headers; got != limits[0] {
+						t.Errorf("%s, want\n%s", got, limits[0])
+					}
+					limits = limits[1:]
 				}
 			}
 			p.killAll(t)
@@ -146,8 +151,8 @@ func (m *mesh) startEdge(t *testing.T, namespace, ip string) *pod {
 	return p
 }
 
-// answer sends a request of requests.txt, and returns its status.
-func (n *namespace) answer(t *testing.T, ip, port, request string) string {
+// answer sends a request of requests.txt, and returns its status and its X-RateLimit headers.
+func (n *namespace) answer(t *testing.T, ip, port, request string) (status, headers string) {
 	t.Helper()
 	f := strings.Fields(request)
 	q := question{Method: f[0], URL: "http://" + ip + ":" + port + f[1], Host: f[2], Header: http.Header{}}
@@ -157,9 +162,9 @@ func (n *namespace) answer(t *testing.T, ip, port, request string) string {
 	}
 	a := n.one(t, q)
 	if code := a.Header.Get("Grpc-Status"); code != "" {
-		return "grpc-" + code
+		return "grpc-" + code, proctest.RateLimit(a.Header)
 	}
-	return strconv.Itoa(a.Status)
+	return strconv.Itoa(a.Status), proctest.RateLimit(a.Header)
 }
 
 // awaitRoutes waits until the Envoy has exactly the routes that begin like these: VIRTUALHOST NAME, "limited" if Weir's
