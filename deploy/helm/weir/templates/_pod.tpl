@@ -195,7 +195,10 @@ spec:
 {{- $v := .Values -}}
 {{- with include "weir.rulesConfigMap" . }}
 - name: rules
-  configMap: {name: {{ . | quote }}}
+  projected:
+    sources:
+      - configMap: {name: {{ . | quote }}}
+      - configMap: {name: weir-istio-rules, optional: true} # of weir generate istio
 {{- end }}
 {{- range $name, $secret := include "weir.secrets" . | fromYaml }}
 - name: {{ $name }}
