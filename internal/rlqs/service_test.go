@@ -31,7 +31,7 @@ import (
 )
 
 // patience is how long anything may take on a busy machine.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // unlimited resolves each bucket to no limit.
 func unlimited(string, BucketID) Target { return Target{} }

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { casetest.FindLeaks(m) }
 
 // patience bounds everything that may take long on a busy machine.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // unit is short, so that tests do not wait long.
 const unit = 10 * time.Millisecond

@@ -63,10 +63,10 @@ func Main(m *testing.M, checks int, left ...goleak.Option) {
 	FindLeaks(m, left...)
 }
 
-// FindLeaks is a TestMain that finds leaked goroutines. They have a minute to end: the kernel may close a watch late.
+// FindLeaks is a TestMain that finds leaked goroutines. They have minutes to end: the kernel may close a watch late.
 func FindLeaks(m *testing.M, left ...goleak.Option) {
 	code := m.Run()
-	for end := time.Now().Add(time.Minute); code == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(5 * time.Minute); code == 0 && time.Now().Before(end); {
 		if goleak.Find(left...) == nil { // which waits for a moment
 			break
 		}
