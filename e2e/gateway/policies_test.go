@@ -18,7 +18,7 @@ import (
 // policies are the policies that "weir generate istio" reads, and requests.txt.
 const policies = root + "/internal/istio/testdata/policies/"
 
-// edgeManifest is what each Gateway of the policies needs in addition. Istio does not merge slashes by default.
+// edgeManifest has what each Gateway of the policies needs in addition. Istio does not merge slashes by default.
 const edgeManifest = `
 apiVersion: v1
 kind: Namespace

@@ -73,6 +73,7 @@ func TestExitCodes(t *testing.T) {
 	check(exitFailed, "generate istio", limits+" --output "+limits)
 	check(exitFailed, "generate istio", wrong)
 	check(exitUsage, "generate istio", missing)
+	check(exitUsage, "generate istio", limits+" --selector app=front,tier=web")
 	check(exitOK, "top", there)
 	check(exitFailed, "top", nobody)
 	check(exitUsage, "top", "--by nothing")

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -19,9 +20,7 @@ type generateCmd struct {
 }
 
 func (*generateCmd) Help() string {
-	return `Example:
-
-    weir generate istio limits.yaml | kubectl apply --server-side -f -`
+	return "Example:\n\n    weir generate istio limits.yaml >istio.yaml"
 }
 
 type generateIstioCmd struct {
@@ -30,7 +29,7 @@ type generateIstioCmd struct {
 	Selector map[string]string `placeholder:"LABEL=VALUE;..." help:"Labels of the pods of gateways that are not in the files. Default: istio=NAME."`
 	Revision string            `placeholder:"REV" help:"Only the control plane of this revision reads the EnvoyFilters (label istio.io/rev)."`
 
-	OneCounterPerRule bool `help:"A policy's rule with several matches has one counter; else it is refused."`
+	OneCounterPerRule bool `help:"Matches of a rule with the same name have one counter; else they are refused."`
 }
 
 func (*generateIstioCmd) Help() string {
@@ -52,8 +51,15 @@ Examples:
     kubectl get gateways,httproutes,backendtrafficpolicies -A -o yaml | weir generate istio - --output istio/`
 }
 
+var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?$`)
+
 // Run writes the files, and remarks to stderr.
 func (c *generateIstioCmd) Run(from streams) error {
+	for _, value := range c.Selector {
+		if !labelValue.MatchString(value) {
+			return usage(fmt.Errorf("%q is no value of a label; write --selector=LABEL=VALUE;LABEL=VALUE", value))
+		}
+	}
 	var files []istio.File
 	for _, path := range c.Files {
 		file, err := openInput(path, from)

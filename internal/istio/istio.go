@@ -51,10 +51,6 @@ func Generate(files []File, o Options) (*Output, error) {
 	}
 	start := node{&yaml.Node{Line: 1, Column: 1}, in, files[0].Name}
 	in.read(files)
-	if len(in.objects[kindPolicy])+len(in.objects[kindShort])+len(in.errs) == 0 {
-		start.refuse("no file has limits: or a BackendTrafficPolicy, so nothing would be limited; to remove all limits, " +
-			"see docs/start/istio.md")
-	}
 	in.policies()
 	in.shortForm()
 	out := &Output{Files: make([]File, 1)}
@@ -65,6 +61,9 @@ func Generate(files []File, o Options) (*Output, error) {
 		out.Files = append(out.Files, in.filterFile(w))
 	}
 	checkPods(workloads)
+	if len(in.objects[kindShort])+len(in.rules)+len(in.errs) == 0 {
+		start.refuse("no file has limits: or a policy with rules; to remove all limits, see docs/start/istio.md")
+	}
 	out.Files[0] = in.file(start, "weir-istio-rules.yaml", "rules", in.rules)
 	if errs := sorted(in.errs); len(errs) > maxErrors {
 		last := errs[maxErrors]

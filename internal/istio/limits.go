@@ -19,8 +19,7 @@ func (in *input) shortForm() {
 			if first, ok := names[l.rule]; ok && name.text() != "" {
 				name.refuse("%s already has a limit %s at %s; write another name", owner, name.text(), first.position())
 			}
-			names[l.rule] = name
-			w.own = append(w.own, l)
+			names[l.rule], w.own = name, append(w.own, l)
 		}
 	}
 }
@@ -43,6 +42,8 @@ func (in *input) proxies(root node) (w workload) {
 				o.root.refuse("Service %s has no selector, so its pods are unknown; write a service with a selector", o.fullName())
 			}
 		}
+	case o != nil && class != "" && class != o.root.text("spec", "gatewayClassName"):
+		root.get("class").refuse("%s has another class; remove this one", o.id(""))
 	case class == classWaypoint || o != nil && o.root.text("spec", "gatewayClassName") == classWaypoint:
 		return workload{namespace: namespace, name: name, context: contextInbound}
 	case o != nil:

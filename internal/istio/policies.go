@@ -2,6 +2,7 @@ package istio
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ type mesh struct {
 	claims   map[string]string   // contents of the places that have one, by place
 }
 
-// A target is what a policy can be attached to: a Gateway, a listener of it, a route, or a rule of it.
+// A target can have a policy: a Gateway, a listener of it, a route, or a rule of it.
 type target struct {
 	problem string   // why it can have no limits, or empty
 	missing []string // parents of a route where it has no limits, with the reason
@@ -39,8 +40,8 @@ func (in *input) policies() {
 	}
 	for _, p := range policies {
 		if len(p.limits) > 0 && p.isAttached && !p.hasPlace {
-			p.root.refuse("the policy limits nothing: its targets have no routes, or other policies replace it for all of " +
-				"them; add the routes' files, or remove the policy")
+			p.root.refuse("the policy limits nothing: %s; add the routes' files, or remove the policy", cmp.Or(p.why,
+				"its targets have no routes, or other policies replace it for all of them"))
 		}
 	}
 }
@@ -117,7 +118,9 @@ func (m *mesh) assign(p *policy, at node, o *object, section string) {
 			"--selector with the labels of the gateway's pods"}
 	}
 	switch other := t.policy; {
-	case t.problem != "" && p.isLimit:
+	case t.problem != "" && !p.isLimit:
+		at.reportf("no effect for %s: %s", o.id(section), t.problem)
+	case t.problem != "":
 		at.refuse("%s cannot have limits: %s", o.id(section), t.problem)
 	case p.merge != "" && (o.kind == kindGateway || o.kind == kindIstioGateway):
 		at.refuse("mergeType needs a route as target; remove mergeType")
@@ -153,9 +156,8 @@ func (m *mesh) place(g *gateway) {
 			}
 			for _, rule := range l.virtualHosts[host] {
 				if rule.route.kind == kindVirtualService {
-					m.claim("hosts "+g.id(l.port)+rule.route.id(""), ruleNames(parent.over(nil)), rule.route.root, "a policy is for "+
-						"one server of Gateway %s, and Istio unites the hosts of this VirtualService, which has hosts of other servers, "+
-						"too; write a VirtualService per server", g.fullName())
+					m.claim("hosts "+g.id(l.port)+rule.route.id(""), ruleNames(parent.over(nil)), rule.route.root,
+						"a policy is for one server of Gateway %s, and this has hosts of others; write one per server", g.fullName())
 				}
 				m.placeRule(g, host, rule, parent)
 			}
@@ -173,8 +175,9 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 	content := "" // routes with one name may differ if they have no limits of their own
 	switch needsName := isOwn || isPerRoute; {
 	case rule.dead != "":
-		if isOwn || len(limits) > 0 {
-			rule.at.reportf("no effect for policy %s here: %s", cmp.Or(p, parent).fullName(), rule.dead)
+		if isOwn {
+			p.why = fmt.Sprintf("%s (%s)", rule.dead, rule.at.position())
+			rule.at.reportf("no effect for policy %s here: %s", p.fullName(), rule.dead)
 		}
 		return
 	case isPerRoute && len(names) < len(rule.names) && !m.OneCounterPerRule:
@@ -210,8 +213,8 @@ func (m *mesh) claim(key, content string, at node, format string, args ...any) b
 
 // put adds a list to a workload. name is the place's name for the report.
 func (m *mesh) put(w workload, from node, p *policy, l list, name string) {
-	const conflict = "another policy is for the same hosts of the same pods; write one policy"
-	if m.claim("list "+w.fullName()+l.place(), ruleNames(l.limits), p.root, conflict) {
+	if m.claim("list "+w.fullName()+l.place(), ruleNames(l.limits), p.root,
+		"another policy is for the same hosts of the same pods; write one policy") {
 		known := m.workload(w, from)
 		known.lists, p.hasPlace = append(known.lists, l), true
 		p.root.reportf("policy %s: limits of %s: %s", p.fullName(), name, cmp.Or(ruleNames(l.limits), "none"))

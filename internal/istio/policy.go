@@ -19,7 +19,8 @@ type policy struct {
 	merge   string  // spec.mergeType, or empty: limits replace those of the Gateway
 	limits  []limit // in the order of the rules
 
-	isAttached, hasPlace bool // to a target of the input; in a workload
+	isAttached, hasPlace bool   // to a target of the input; in a workload
+	why                  string // a place of it has no limits
 }
 
 // over returns the limits of a route whose policy is p, at a listener whose policy is parent. Both may be nil.

@@ -127,20 +127,25 @@ func (m *mesh) readRoutes() {
 func (m *mesh) readRules(r *route) {
 	behind := "" // why the next routes are not generated
 	for i, n := range r.root.get("spec").items("rules", "http") {
-		section, prefix, parts, gone := n.text("name"), "", []node{n}, ""
+		section, prefix, parts, gone, outer := n.text("name"), "", []node{n}, "", []string{""}
 		if to := n.get("delegate"); to.exists() {
 			namespace, name := cmp.Or(to.text("namespace"), r.namespace), to.text("name")
 			gone = fmt.Sprintf("its delegate %s/%s is not in the input; add its file", namespace, name)
 			if o := m.find(r.kind, namespace, name); o != nil {
-				parts, prefix, gone = o.root.get("spec").items("http"), section, ""
+				parts, prefix, gone, outer = o.root.get("spec").items("http"), section, "", matchNames(n)
 			}
 		}
 		for _, part := range parts {
-			name := strings.Trim(prefix+"-"+part.text("name"), "-")
+			name := joined(prefix, part.text("name"))
 			if r.kind != kindVirtualService {
 				name = cmp.Or(name, fmt.Sprintf("%s.%s.%d", r.namespace, r.name, i))
 			}
-			rule := &routeRule{route: r, at: part, section: section, names: routeNames(part, name), dead: cmp.Or(behind, gone)}
+			rule := &routeRule{route: r, at: part, section: section, dead: cmp.Or(behind, gone)}
+			for _, first := range outer { // Istio combines each match with each of the delegate's
+				for _, second := range matchNames(part) {
+					rule.names = append(rule.names, strings.TrimSuffix(name+"."+joined(first, second), "."))
+				}
+			}
 			if rule.dead == "" && isRedirect(part) {
 				rule.dead = "Envoy does not limit redirects and direct responses"
 			}
@@ -148,22 +153,30 @@ func (m *mesh) readRules(r *route) {
 				rule.dead = "Weir does not read gateways of a match; write a VirtualService per Gateway"
 			}
 			r.rules = append(r.rules, rule)
-		}
-		if r.kind == kindVirtualService && behind == "" && isCatchAll(n) {
-			behind = "Istio does not generate the route, because the http at " + n.position().String() + " matches everything"
+			if r.kind == kindVirtualService && behind == "" && gone == "" && isCatchAll(n) && isCatchAll(part) {
+				behind = "Istio does not generate the route: the http at " + part.position().String() + " matches everything"
+			}
 		}
 	}
 }
 
-// routeNames returns the names of the routes of a rule or http, one per match.
-func routeNames(rule node, name string) (names []string) {
+// matchNames returns the names of the matches of a rule or http, or an empty one if it has no matches.
+func matchNames(rule node) (names []string) {
 	for _, match := range rule.items("matches", "match") {
-		names = append(names, strings.TrimSuffix(name+"."+match.text("name"), "."))
+		names = append(names, match.text("name"))
 	}
 	if len(names) == 0 {
-		return []string{name}
+		return []string{""}
 	}
 	return names
+}
+
+// joined returns the name that Istio gives to what has an outer and an inner name, one of which may be empty.
+func joined(outer, inner string) string {
+	if outer == "" || inner == "" {
+		return outer + inner
+	}
+	return outer + "-" + inner
 }
 
 // isRedirect reports whether Envoy answers the requests of a rule or http itself.
@@ -184,8 +197,7 @@ func isCatchAll(http node) bool {
 		}
 		return true
 	}
-	matches := http.items("match")
-	return !http.get("delegate").exists() && (len(matches) == 0 || slices.ContainsFunc(matches, matchesAll))
+	return len(http.items("match")) == 0 || slices.ContainsFunc(http.items("match"), matchesAll)
 }
 
 // attach adds the rules of a route to the virtual hosts of a Gateway's listeners, or returns why there are none.

@@ -15,7 +15,7 @@ import (
 
 // A schema describes a value: it has either fields, items or a text. Without them, the value may be anything.
 type schema struct {
-	Name     string             // of the value in errors; by default, that of the field
+	Name     string             // of the value in errors; by default, the field's
 	Fields   map[string]*schema // a field * is any
 	Ignored  []string           // further fields, which are only reported
 	Items    *schema
@@ -29,7 +29,7 @@ type schema struct {
 //go:embed schema.yaml
 var schemaText []byte
 
-// check refuses what the schema of a value does not allow. name is that of the value's field.
+// check refuses what the schema of a value does not allow. name is its field's.
 func (s *schema) check(n node, name string) {
 	name = cmp.Or(s.Name, name)
 	switch {

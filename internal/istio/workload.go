@@ -41,7 +41,8 @@ const (
 func (in *input) gatewayOf(o *object) (w workload, problem string) {
 	spec := o.root.get("spec")
 	class, labels := spec.text("gatewayClassName"), in.Selector
-	switch isManual := spec.get("addresses").exists(); {
+	addresses := spec.items("addresses")
+	switch isManual := len(addresses) > 1 || len(addresses) == 1 && addresses[0].text("type") == "Hostname"; {
 	case o.kind == kindIstioGateway:
 		if labels = spec.labels("selector"); len(labels) == 0 {
 			o.root.refuse("Gateway %s has no selector, so it is for every gateway; write spec.selector", o.fullName())
@@ -51,7 +52,7 @@ func (in *input) gatewayOf(o *object) (w workload, problem string) {
 	case !slices.Contains([]string{"", "istio", "istio-remote"}, class):
 		return w, "Istio makes no Envoys for its class; write gatewayClassName: istio"
 	case isManual && len(labels) == 0:
-		return w, "it has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
+		return w, "Istio makes no pods for its addresses; write --selector with the labels of its pods"
 	case !isManual:
 		return workload{namespace: o.namespace, name: o.name, context: contextGateway}, ""
 	}
@@ -119,8 +120,9 @@ func (w *workload) labels() map[string]string {
 
 // overlaps reports whether a pod can be of both workloads, and whether all pods of one have the labels of the other.
 func (w *workload) overlaps(o *workload) (can, must bool) {
-	reach := w.namespace == o.namespace || w.namespace == rootNamespace || o.namespace == rootNamespace
 	n := common(w.labels(), o.labels())
+	reach := w.namespace == o.namespace || w.namespace == rootNamespace && len(w.selector) > 0 ||
+		o.namespace == rootNamespace && len(o.selector) > 0
 	can = reach && w.context == o.context && w.isWaypoint() == o.isWaypoint() && n >= 0
 	return can, can && n == min(len(w.labels()), len(o.labels()))
 }
