@@ -17,7 +17,8 @@ const gatewayAPIModule = "sigs.k8s.io/gateway-api@v1.6.0"
 func testGatewayAPI(t *testing.T, m *mesh) {
 	manifest := testdata(t, "gatewayapi.yaml")
 	m.Apply(t, manifest)
-	m.generate(t, m.input+"---\n"+manifest+"---\n"+strings.Replace(firstLimits(t), "istio-system/ingressgateway", "shop/edge", 1))
+	limits := strings.Replace(firstLimits(t), "istio-system/ingressgateway", "shop/edge", 1)
+	m.generate(t, m.input+"---\n"+manifest+"---\n"+limits)
 	const ip = "10.91.0.25"
 	m.endpoints(t, "shop", "edge-istio", ip, map[string]int{"http": 8088})
 	m.startPod(t, "shop", "edge-istio", ip)

@@ -20,7 +20,7 @@ type generateCmd struct {
 }
 
 func (*generateCmd) Help() string {
-	return "Example:\n\n    weir generate istio limits.yaml >istio.yaml"
+	return "Example:\n\n    weir generate istio limits.yaml | kubectl apply --server-side -f -"
 }
 
 type generateIstioCmd struct {

@@ -175,9 +175,9 @@ func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *polic
 	content := "" // routes with one name may differ if they have no limits of their own
 	switch needsName := isOwn || isPerRoute; {
 	case rule.dead != "":
-		if isOwn {
-			p.why = fmt.Sprintf("%s (%s)", rule.dead, rule.at.position())
-			rule.at.reportf("no effect for policy %s here: %s", p.fullName(), rule.dead)
+		if of := cmp.Or(p, parent); isOwn || len(limits) > 0 {
+			of.why = fmt.Sprintf("%s (%s)", rule.dead, rule.at.position())
+			rule.at.reportf("policy %s cannot limit this route by itself: %s", of.fullName(), rule.dead)
 		}
 		return
 	case isPerRoute && len(names) < len(rule.names) && !m.OneCounterPerRule:

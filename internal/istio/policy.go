@@ -20,7 +20,7 @@ type policy struct {
 	limits  []limit // in the order of the rules
 
 	isAttached, hasPlace bool   // to a target of the input; in a workload
-	why                  string // a place of it has no limits
+	why                  string // the last of its places without limits has none
 }
 
 // over returns the limits of a route whose policy is p, at a listener whose policy is parent. Both may be nil.

@@ -34,7 +34,7 @@ const (
 	contextGateway = "GATEWAY" // for workload.context
 	contextInbound = "SIDECAR_INBOUND"
 	classWaypoint  = "istio-waypoint"
-	rootNamespace  = "istio-system" // whose EnvoyFilters reach the pods of every namespace
+	rootNamespace  = "istio-system" // whose EnvoyFilters with a selector reach all namespaces
 )
 
 // gatewayOf returns the proxies of a Gateway, or why they can have no limits.
