@@ -1,15 +1,16 @@
 # make help lists the targets.
 GO ?= go
-# One flavour of compiling for the programs and the tests that start them, so that nothing is compiled twice.
+# One flavour for all that can have it, so that nothing is compiled twice.
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
+export CGO_ENABLED := 0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Programs that the tests start. Only make long starts containers.
 TOOLS = cc redis envoy pages chromium axe redis_cell prometheus twemproxy peer site packages
 LIBRARY = CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -pgo cmd/weir/default.pgo
 # Go caches the results of unit tests, which run with the race detector. It must not cache tests that start programs,
 # because it does not see which files these read. GORACE: ends without a second's wait.
-UNIT = GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
-STARTING = CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m -parallel 4 -count=1 -p 2 -tags e2e
+UNIT = CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
+STARTING = $(GO) test -vet=off -timeout 30m -parallel 4 -count=1 -p 2 -tags e2e
 BENCH_GO = -run '^$$' -bench '^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$' -benchmem -benchtime 0.2s -count 6
 
 .DEFAULT_GOAL := help
@@ -19,7 +20,7 @@ help: ## show this list
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 23
 
 build: ## build bin/weir
-	CGO_ENABLED=0 $(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
+	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 module: ## build bin/libweir.so, Weir inside Envoy (docs/operate/envoy-module.md); needs a C compiler
 	@scripts/tools.sh cc
 	$(LIBRARY) -ldflags '-X github.com/weir-ratelimit/weir/internal/cli.version=$(VERSION)' -o bin/libweir.so ./cmd/envoymodule
@@ -27,22 +28,21 @@ module: ## build bin/libweir.so, Weir inside Envoy (docs/operate/envoy-module.md
 demo: ## run Weir behind a real Envoy, with limited requests, until Ctrl-C; DEMO_EXIT=1 ends without it
 	@scripts/tools.sh envoy
 	@echo 'demo: compiling Weir, which takes about a minute and a half at first'
-	@$(MAKE) --no-print-directory build && CGO_ENABLED=0 $(GO) build -o bin/demo ./scripts/demo
-	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
+	@$(MAKE) --no-print-directory build && $(GO) build -o bin/demo ./scripts/demo && DEMO_EXIT=$(DEMO_EXIT) bin/demo
 
 test: ## run all tests, with real Redis and Envoy; slow ones in their short form
 	@scripts/tools.sh $(TOOLS)
 	@mkdir -p bin/test/built
-	CGO_ENABLED=0 $(GO) build -o bin/test/built/weir ./cmd/sidecar
+	$(GO) build -o bin/test/built/weir ./cmd/sidecar
 	$(LIBRARY) -o bin/test/built/libweir.so ./cmd/envoymodule
-	CGO_ENABLED=0 $(GO) vet -tags e2e ./...
+	$(GO) vet -tags e2e ./...
 	@$(MAKE) --no-print-directory -j2 test-unit test-programs
 test-unit:
 	$(UNIT)
 test-programs:
 	$(STARTING) ./e2e/... ./docs/... ./bench/... ./scripts/... ./deploy/... ./examples/ ./internal/embedded/... ./internal/rlqs \
 	  ./internal/descriptors/... ./internal/admin/topkeys ./pkg/limiter || failed=1; \
-	for m in deploy/charttest tools; do (cd $$m && CGO_ENABLED=0 $(GO) vet ./... && $(STARTING) ./...) || failed=1; done; [ -z "$$failed" ]
+	for m in deploy/charttest tools; do (cd $$m && $(GO) vet ./... && $(STARTING) ./...) || failed=1; done; [ -z "$$failed" ]
 
 test-valkey: ## run the tests of the store, and some end to end, with Valkey instead of Redis
 	@scripts/tools.sh valkey

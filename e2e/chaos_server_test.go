@@ -82,7 +82,7 @@ func (r *rig) failToSave() func() {
 	path := dir + "/" + file
 	save := func(want string) {
 		r.t.Helper()
-		await(r.t, proctest.Patience, "a snapshot that is "+want, func() bool {
+		proctest.Eventually(r.t, "a snapshot that is "+want, func() bool {
 			_ = r.redis.BgSave(ctx).Err() // one may be under way
 			return strings.Contains(r.redis.Info(ctx, "persistence").Val(), "rdb_last_bgsave_status:"+want)
 		})
@@ -144,7 +144,7 @@ func (r *rig) fill(policy string) func() {
 				pipe.Set(ctx, fmt.Sprintf("filler:%d", 20*i+j), value, time.Hour)
 			}
 			_, _ = pipe.Exec(ctx) // a server that has no room refuses
-			<-time.After(pace)
+			<-time.After(pace())
 		}
 	}()
 	return func() {

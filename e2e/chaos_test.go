@@ -19,6 +19,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -27,9 +28,8 @@ var chaos = flag.Bool("chaos", false, "long faults, and the table of docs/operat
 // Of the campaign.
 const (
 	replicas    = 3
-	rate        = 30 // a second, and at once, of the limits that are held to
-	pace        = 10 * time.Millisecond
-	warmUp      = 250 * time.Millisecond // until every limit is used up
+	rate        = 30                     // a second, and at once, of the limits that are held to
+	warmUp      = 300 * time.Millisecond // until every limit is used up
 	promised    = time.Second            // from the store's return to its first decision
 	liveBytes   = 8 << 20                // that a process's heap may have grown by
 	undisturbed = 0.5                    // of the calls about what is on other servers: busy machines are late
@@ -43,6 +43,14 @@ func stretched(d time.Duration) time.Duration {
 		return d
 	}
 	return 10 * d
+}
+
+// pace is how often each limit is asked about through each process.
+func pace() time.Duration {
+	if *chaos {
+		return 10 * time.Millisecond
+	}
+	return 20 * time.Millisecond
 }
 
 // storeTimeout is the processes', and late is Envoy's: by default both are as here with -chaos. After hung there is no
@@ -172,7 +180,7 @@ type pressure struct {
 	calls  []asked
 }
 
-// start asks about each rule and each of the keys through each process every 10 ms.
+// start asks about each rule and each of the keys through each process at that pace.
 func (r *rig) start(keys ...string) *pressure {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &pressure{cancel: cancel}
@@ -180,7 +188,7 @@ func (r *rig) start(keys ...string) *pressure {
 		for _, rule := range chaosLimits {
 			for _, key := range keys {
 				l.wg.Go(func() {
-					tick := time.NewTicker(pace)
+					tick := time.NewTicker(pace())
 					defer tick.Stop()
 					for ctx.Err() == nil {
 						a := asked{rule: rule, key: key, weir: i}
@@ -248,12 +256,12 @@ func (r *rig) run(f fault) []outcome {
 	r.keys = r.keysFor(f)
 	counted := r.front.counted()
 	l := r.start(r.keys...)
-	calm := func(within time.Duration) {
+	calm := func() {
 		t.Helper()
-		await(t, within, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace)) })
+		proctest.Eventually(t, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace())) })
 	}
 	<-time.After(warmUp)
-	calm(30 * time.Second)
+	calm()
 	before := r.sizes()
 	began := time.Now()
 	heal := f.inject(r)
@@ -261,7 +269,7 @@ func (r *rig) run(f fault) []outcome {
 	during := r.sizes()
 	heal()
 	healed := time.Now()
-	calm(30 * time.Second)
+	calm()
 	after := r.settled(before)
 	calls := l.stop()
 	seen := r.front.counted().since(counted)
@@ -342,7 +350,7 @@ func TestStartWithoutRedis(t *testing.T) {
 	server.Kill()
 	s := newWeir(t, ruleFile(t, chaosRules), "--store", server.URL(), "--store-timeout", storeTimeout().String())
 	s.Launch()
-	await(t, 30*time.Second, "alive", func() bool {
+	proctest.Eventually(t, "alive", func() bool {
 		res, err := http.Get("http://" + s.HTTP + "/healthz")
 		return err == nil && res.Body.Close() == nil
 	})
@@ -355,8 +363,8 @@ func TestStartWithoutRedis(t *testing.T) {
 	}
 	server.Restart()
 	back := time.Now()
-	await(t, 30*time.Second, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace)) })
-	await(t, 30*time.Second, "ready", func() bool { return s.Ready(t.Context()) == nil }) // it asks Redis once a second
+	proctest.Eventually(t, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace())) })
+	proctest.Eventually(t, "ready", func() bool { return s.Ready(t.Context()) == nil }) // it asks Redis once a second
 	var o outcome
 	o.read(l.stop(), time.Time{}, back)
 	if o.errs > 0 || o.recovered > o.recoveryBound() || o.byPolicy == 0 {

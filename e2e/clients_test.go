@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Weir never refuses Envoy: neither for many requests at once, nor for requests that Envoy resets because clients go
@@ -48,7 +49,7 @@ descriptors:
 		})
 	}
 	<-time.After(casetest.Pick(2*time.Second, 4*time.Second))
-	await(t, 2*time.Minute, "asked 1,000 times by Envoy", func() bool {
+	proctest.Eventually(t, "asked 1,000 times by Envoy", func() bool {
 		return e.Stat("cluster.weir.upstream_rq_total") >= 1000
 	})
 	stop()
@@ -59,7 +60,7 @@ descriptors:
 			t.Errorf("refused: %s", line)
 		}
 	}
-	await(t, time.Minute, "free of requests that have not arrived whole", func() bool {
+	proctest.Eventually(t, "free of requests that have not arrived whole", func() bool {
 		return s.Metric("weir_client_memory_bytes") == 0
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -44,7 +45,7 @@ func TestConnections(t *testing.T) {
 	idle := func() {
 		t.Helper()
 		usual, most := said("idle")
-		await(t, 30*time.Second, fmt.Sprintf("at %d connections", usual),
+		proctest.Eventually(t, fmt.Sprintf("at %d connections", usual),
 			func() bool { return connections(t, server) >= usual })
 		if n := connections(t, server); n > most {
 			t.Errorf("%d connections while idle, docs/operate/sizing.md says at most %d", n, most)
@@ -73,7 +74,7 @@ func TestConnections(t *testing.T) {
 		t.Errorf("%d connections under load, docs/operate/sizing.md says %d to %d", busiest, usual, most)
 	}
 	files.Terminate(20 * time.Second)
-	await(t, 30*time.Second, "free of connections", func() bool { return connections(t, server) == 0 })
+	proctest.Eventually(t, "free of connections", func() bool { return connections(t, server) == 0 })
 
 	if out, err := publish(t, server, rules); err != nil {
 		t.Fatalf("%v: %s", err, out)

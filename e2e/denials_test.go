@@ -4,10 +4,10 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -34,7 +34,7 @@ descriptors:
 	if got := tally(c.burst(t.Context(), 8, "/", "X-Tenant", "ann")); got[200] != 5 || got[429] != 3 {
 		t.Fatalf("statuses %v of 8 requests under a limit of 5", got)
 	}
-	await(t, 30*time.Second, "answered without Redis", func() bool {
+	proctest.Eventually(t, "answered without Redis", func() bool {
 		c.status(t, "/", "X-Tenant", "ann")
 		return front.Metric("weir_cached_denials_total") > 0
 	})
@@ -58,7 +58,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	passed := 0
-	await(t, 30*time.Second, "passing what was given back", func() bool {
+	proctest.Eventually(t, "passing what was given back", func() bool {
 		if c.status(t, "/", "X-Tenant", "ann") == 200 {
 			passed++
 		}

@@ -36,7 +36,7 @@ func hangIn(t *testing.T, path, text string) (awaitHung, release func()) {
 	t.Cleanup(release)
 	return func() {
 		t.Helper()
-		await(t, 20*time.Second, "hanging", func() bool {
+		proctest.Eventually(t, "hanging", func() bool {
 			kind, err := unix.FcntlInt(file.Fd(), unix.F_GETLEASE, 0)
 			return err == nil && kind != unix.F_WRLCK // it is being broken
 		})
@@ -60,7 +60,7 @@ func TestReadThatHangs(t *testing.T) {
 	more := "domain: modes\ndescriptors: [{key: more, rate_limit: {requests_per_unit: 0, unit: hour}}]\n"
 
 	hangIn(t, path, more)
-	await(t, 30*time.Second, "stale", func() bool {
+	proctest.Eventually(t, "stale", func() bool {
 		return strings.HasPrefix(s.readiness(t), "200 OK\nready\n") &&
 			strings.Contains(s.readiness(t), "newest files refused since 2")
 	})
@@ -74,7 +74,7 @@ func TestReadThatHangs(t *testing.T) {
 		t.Errorf("%d lines say that the file hangs", n)
 	}
 	write("b.yaml", more)
-	await(t, time.Minute, "loaded from another file",
+	proctest.Eventually(t, "loaded from another file",
 		func() bool { return ask(t, conn, "more") == "OVER_LIMIT: OVER_LIMIT" })
 	if text := s.readiness(t); !strings.Contains(text, "\nrules: ok\n") {
 		t.Errorf("/readyz: %s", text)
@@ -105,7 +105,7 @@ func TestSignalsDuringTheStart(t *testing.T) {
 		s.Signal(syscall.SIGHUP)
 		release()
 		s.AwaitReady()
-		await(t, 30*time.Second, "reloaded",
+		proctest.Eventually(t, "reloaded",
 			func() bool { return strings.Contains(s.Output(), "rule files have not changed") })
 		if code := s.Terminate(20 * time.Second); code != 0 {
 			t.Errorf("exit code %d, want 0", code)

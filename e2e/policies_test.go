@@ -135,7 +135,7 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest)
 func (r *recorder) take(t *testing.T, least int) []string {
 	t.Helper()
 	var all []string
-	await(t, proctest.Patience, "all descriptors of a request", func() bool {
+	proctest.Eventually(t, "all descriptors of a request", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(r.descriptors) < least {

@@ -81,7 +81,7 @@ func TestLogThatIsNotRead(t *testing.T) {
 			loads := func() float64 { return s.Metric(`weir_rules_loads_total{result="ok"}`) }
 			for n := loads() + 1; n < 5; n++ {
 				proctest.Replace(t, rules, modes+strings.Repeat("#", int(n))+"\n")
-				await(t, 30*time.Second, "reloaded", func() bool { return loads() >= n })
+				proctest.Eventually(t, "reloaded", func() bool { return loads() >= n })
 			}
 			s.Signal(syscall.SIGHUP)
 			redis.Kill()
@@ -91,7 +91,7 @@ func TestLogThatIsNotRead(t *testing.T) {
 				}
 			}
 			if name == "the reader ends" {
-				await(t, 30*time.Second, "counted as dropped", func() bool {
+				proctest.Eventually(t, "counted as dropped", func() bool {
 					return s.Metric(`weir_log_dropped_total{reason="write_error"}`) > 0
 				})
 			}

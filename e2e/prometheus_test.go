@@ -11,16 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
-
-// untilSeen is how long Prometheus may take to see something.
-const untilSeen = time.Minute
 
 // watched are rules whose panels all have something to show.
 const watched = `
@@ -155,7 +151,7 @@ func TestPrometheus(t *testing.T) {
 		return false
 	}
 	for _, title := range withData {
-		await(t, untilSeen, title+" shows something", func() bool {
+		proctest.Eventually(t, title+" shows something", func() bool {
 			round()
 			return shows(title)
 		})
@@ -183,7 +179,7 @@ func TestPrometheus(t *testing.T) {
 		`sum(weir_store_batch_requests_sum) > bool 0`:                 1,
 		`sum(ratelimit_service_rate_limit_shadow_mode{key1="trial"})`: 2*rounds - 2,
 	} {
-		await(t, untilSeen, fmt.Sprintf("%s is %d", expr, want), func() bool {
+		proctest.Eventually(t, fmt.Sprintf("%s is %d", expr, want), func() bool {
 			values, err := server.query(expr)
 			if err != nil {
 				t.Fatal(err)
@@ -193,7 +189,7 @@ func TestPrometheus(t *testing.T) {
 	}
 
 	proctest.Replace(t, rules, "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: fortnight}}]\n")
-	await(t, untilSeen, "WeirRulesRefused is pending", func() bool {
+	proctest.Eventually(t, "WeirRulesRefused is pending", func() bool {
 		states, err := server.alerts()
 		if err != nil {
 			t.Fatal(err)

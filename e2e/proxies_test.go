@@ -104,7 +104,7 @@ descriptors:
 			for _, s := range servers {
 				s.Resume()
 			}
-			await(t, 30*time.Second, "counted again", func() bool {
+			proctest.Eventually(t, "counted again", func() bool {
 				return hung.Ready(t.Context()) == nil && overLimit(t, hung.client(t), "client", clientOf(0)) == pb.RateLimitResponse_OVER_LIMIT
 			})
 		})

@@ -62,18 +62,18 @@ func TestPublishedRules(t *testing.T) {
 		}
 		began := time.Now() // the publisher has ended
 		for i, s := range mesh {
-			await(t, 30*time.Second, fmt.Sprintf("process %d at version %d", i, version),
+			proctest.Eventually(t, fmt.Sprintf("process %d at version %d", i, version),
 				func() bool { return s.inForce(t, version) })
 		}
 		took = append(took, time.Since(began))
 		want := version
 		if version%3 == 0 {
 			want--
-			await(t, 30*time.Second, "refused where it does not fit", func() bool {
+			proctest.Eventually(t, "refused where it does not fit", func() bool {
 				return strings.Contains(odd.Output(), fmt.Sprintf("store:shop.yaml@%d:", version))
 			})
 		}
-		await(t, 30*time.Second, fmt.Sprintf("the odd one at version %d", want), func() bool { return odd.inForce(t, want) })
+		proctest.Eventually(t, fmt.Sprintf("the odd one at version %d", want), func() bool { return odd.inForce(t, want) })
 	}
 	slices.Sort(took)
 	t.Logf("from the end of the publication until all 5 processes run it: %s", took)

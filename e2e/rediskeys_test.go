@@ -124,7 +124,7 @@ func (m *monitor) about(t *testing.T, server *redistest.Server, text string) (n 
 	t.Helper()
 	mark := rand.Text()
 	redistest.Do(t, server, "ping", mark)
-	await(t, 30*time.Second, "seen by the monitor", func() bool { return m.has("ping", mark) })
+	proctest.Eventually(t, "seen by the monitor", func() bool { return m.has("ping", mark) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.commands {
@@ -248,7 +248,7 @@ func TestRedisKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, 30*time.Second, "subscribed to refunds", func() bool { return seen.has("subscribe", "weir:1:refunds") })
+	proctest.Eventually(t, "subscribed to refunds", func() bool { return seen.has("subscribe", "weir:1:refunds") })
 	for _, name := range step.Names(limiter.Algorithms()) {
 		ask(question("algorithm", name)) // once: a second request would wait for minutes
 	}
@@ -271,7 +271,7 @@ func TestRedisKeys(t *testing.T) {
 	command("reset", "--server", first.Socket(), "--domain", "shop", "interval=gone")
 	command("get", "--server", first.HTTP, "--domain", "shop", "several=x")
 	reportUsage(t, first, map[string]string{"algorithm": "funnel"})
-	await(t, 30*time.Second, "demand is in Redis", func() bool {
+	proctest.Eventually(t, "demand is in Redis", func() bool {
 		return seen.about(t, server, "quota_demand") > 0
 	})
 	first.Page("/readyz")

@@ -22,7 +22,7 @@ func TestEditedRule(t *testing.T) {
 	s := startWeir(t, file)
 	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
-	await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 10 })
+	proctest.Eventually(t, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 10 })
 
 	type change struct {
 		at     time.Time
@@ -38,7 +38,7 @@ func TestEditedRule(t *testing.T) {
 			proctest.Replace(t, file, rules(1_000_000))
 		}
 		changes = append(changes, c)
-		await(t, 30*time.Second, "decided by the edited rule", func() bool { return traffic.count(c.status, c.at) > 10 })
+		proctest.Eventually(t, "decided by the edited rule", func() bool { return traffic.count(c.status, c.at) > 10 })
 	}
 	samples := traffic.stop()
 

@@ -149,7 +149,7 @@ func (g *gateway) held(ctx context.Context, t *testing.T, key, query, body strin
 	t.Helper()
 	before, done := g.arrived.Load(), make(chan int, 1)
 	go func() { done <- g.chat(ctx, key, "hold&"+query, body, contentType...) }()
-	await(t, time.Minute, "arrived", func() bool { return g.arrived.Load() > before })
+	proctest.Eventually(t, "arrived", func() bool { return g.arrived.Load() > before })
 	return done
 }
 
@@ -175,7 +175,7 @@ func (g *gateway) storm(t *testing.T, passes int64) {
 			}
 		})
 	}
-	await(t, time.Minute, "all decided", func() bool { return denied.Load()+g.arrived.Load()-before == 100 })
+	proctest.Eventually(t, "all decided", func() bool { return denied.Load()+g.arrived.Load()-before == 100 })
 	passed := g.arrived.Load() - before
 	if passed != passes {
 		t.Errorf("%d of 100 requests passed, want %d", passed, passes)
@@ -202,7 +202,7 @@ func (g *gateway) remaining(t *testing.T, key string) int {
 // awaitUsed waits until so many tokens of a key are charged.
 func (g *gateway) awaitUsed(t *testing.T, key string, used int) {
 	t.Helper()
-	await(t, time.Minute, fmt.Sprintf("%d tokens of %s are charged", used, key), func() bool {
+	proctest.Eventually(t, fmt.Sprintf("%d tokens of %s are charged", used, key), func() bool {
 		return 10_000-g.remaining(t, key) == used
 	})
 }
@@ -250,7 +250,7 @@ func TestReservations(t *testing.T) {
 				done := g.held(ctx, t, "leaver", query, `{}`)
 				cancel()
 				<-done
-				await(t, time.Minute, "left", func() bool { return g.envoy.Stat("http.front.downstream_rq_active") == 0 })
+				proctest.Eventually(t, "left", func() bool { return g.envoy.Stat("http.front.downstream_rq_active") == 0 })
 				g.chat(t.Context(), "other", "usage=1", `{}`)
 				g.awaitUsed(t, "other", i+1)
 				g.awaitUsed(t, "leaver", 1000*(i+1))
@@ -264,7 +264,7 @@ func testEnds(t *testing.T, g *gateway) {
 	calls := g.calls()
 	awaitCalls := func(more float64) {
 		calls += more
-		await(t, time.Minute, "counted", func() bool { return g.calls() >= calls })
+		proctest.Eventually(t, "counted", func() bool { return g.calls() >= calls })
 		if more := g.calls() - calls; more != 0 {
 			t.Errorf("%g calls too many", more)
 		}
@@ -347,11 +347,11 @@ func TestReservationsWhileRedisHangs(t *testing.T) {
 	redis.Pause()
 	g.answer(t)
 	<-done
-	await(t, time.Minute, "lost", func() bool {
+	proctest.Eventually(t, "lost", func() bool {
 		return g.weir.Metric(`weir_reservation_ends_lost_total{domain="demo",limit="",rule="api_key"}`) == 1
 	})
 	redis.Resume()
-	await(t, time.Minute, "ready", func() bool { return g.weir.Ready(t.Context()) == nil })
+	proctest.Eventually(t, "ready", func() bool { return g.weir.Ready(t.Context()) == nil })
 	used := 10_000 - g.remaining(t, "redis")
 	if used != 1000 && used != 400 {
 		t.Errorf("%d tokens are charged, want 1000 or 400", used)

@@ -31,17 +31,17 @@ func TestRollingRestart(t *testing.T) {
 	healthy := func(n uint64) func() bool {
 		return func() bool { return e.Stat("cluster.weir.membership_healthy") == n }
 	}
-	await(t, proctest.Patience, "both healthy", healthy(2))
+	proctest.Eventually(t, "both healthy", healthy(2))
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
 	for _, s := range weirs {
 		since := time.Now()
-		await(t, proctest.Patience, "any traffic", func() bool { return traffic.count(200, since) > 100 })
+		proctest.Eventually(t, "any traffic", func() bool { return traffic.count(200, since) > 100 })
 		if code := s.Terminate(proctest.Patience); code != 0 {
 			t.Errorf("a process ended with exit code %d, want 0", code)
 		}
 		t.Logf("stopped in %s", time.Since(since).Round(time.Millisecond))
 		s.Start()
-		await(t, proctest.Patience, "both healthy again", healthy(2))
+		proctest.Eventually(t, "both healthy again", healthy(2))
 	}
 	samples := traffic.stop()
 	if got := tally(samples); got[200] != len(samples) {

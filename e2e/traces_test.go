@@ -5,9 +5,9 @@ package e2e
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // A request through Envoy is one trace: the span of the rate limit service is a part of Envoy's.
@@ -30,7 +30,7 @@ descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1, unit: yea
 			t.Errorf("status %d, want %d", resp.StatusCode, want)
 		}
 	}
-	await(t, 30*time.Second, "two traces of Envoy with a span of the rate limit service", func() bool {
+	proctest.Eventually(t, "two traces of Envoy with a span of the rate limit service", func() bool {
 		ofEnvoy := map[string]bool{} // by trace and ID
 		spans := collector.Spans()
 		for _, s := range spans {

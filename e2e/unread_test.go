@@ -20,6 +20,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // memory returns what the kernel says of a process's memory in /proc/PID/status, in MiB.
@@ -277,7 +279,7 @@ func (s *weir) unread(t *testing.T, path string) {
 func TestPagesThatNobodyReads(t *testing.T) {
 	s := startWeir(t, manyRules(t, 1000))
 	s.use(t, 1000)
-	await(t, time.Minute, "a history", func() bool {
+	proctest.Eventually(t, "a history", func() bool {
 		_, text := s.Page("/rules?n=1000&history=true")
 		return strings.Contains(text, "last_hour")
 	})
@@ -286,7 +288,7 @@ func TestPagesThatNobodyReads(t *testing.T) {
 			for i := range 100 {
 				s.unread(t, []string{"/rules?n=1000&history=true", "/metrics", "/history"}[i%3])
 			}
-			await(t, 20*time.Second, "an honest page of rules", func() bool {
+			proctest.Eventually(t, "an honest page of rules", func() bool {
 				resp, err := http.Get("http://" + s.HTTP + "/rules?n=10")
 				if err != nil {
 					return false

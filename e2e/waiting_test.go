@@ -24,7 +24,7 @@ func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
 	if got := client.remaining(t); got != "0" && time.Since(began) < 2*time.Second {
 		t.Errorf("%s places are free just after the Envoy was killed, want 0", got)
 	}
-	await(t, 30*time.Second, "all places free", func() bool { return client.remaining(t) == "3" })
+	proctest.Eventually(t, "all places free", func() bool { return client.remaining(t) == "3" })
 	t.Logf("free %s after the requests began, with leases of 3s", time.Since(began).Round(10*time.Millisecond))
 }
 
@@ -42,7 +42,7 @@ func TestEndsFreeTheirOwnPlaces(t *testing.T) {
 	for _, tt := range []struct{ path, remaining string }{{"/", "0"}, {"/later", "3"}} {
 		before := asked()
 		f.endAll(tt.path, 3)
-		await(t, 30*time.Second, "reported to have ended", func() bool { return asked() == before+3 })
+		proctest.Eventually(t, "reported to have ended", func() bool { return asked() == before+3 })
 		if got := f.client.remaining(t); got != tt.remaining {
 			t.Errorf("after the end of 3 requests of %s: %s places are free, want %s", tt.path, got, tt.remaining)
 		}

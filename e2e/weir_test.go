@@ -5,7 +5,6 @@ package e2e
 import (
 	"path/filepath"
 	"testing"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -62,16 +61,4 @@ func ruleFile(t *testing.T, text string) string {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	proctest.Replace(t, path, text)
 	return path
-}
-
-// await polls ready until it is true, and fails the test if that takes longer than within.
-func await(t *testing.T, within time.Duration, what string, ready func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	for !ready() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: still not %s", within, what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

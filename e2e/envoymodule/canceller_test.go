@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // What a canceller does on each of its connections.
@@ -98,7 +100,7 @@ func (c *canceller) connect(ctx context.Context) error {
 		if err := x.round(ctx); err != nil {
 			return err
 		}
-		sleep(ctx, time.Duration(rand.IntN(3))*time.Millisecond)
+		sleep(ctx, time.Duration(rand.IntN(casetest.Pick(12, 3)))*time.Millisecond)
 	}
 }
 

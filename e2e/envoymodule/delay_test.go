@@ -85,7 +85,7 @@ descriptors:
 
 			c.Get(t, "/", "x-key", "slow")
 			delayed := func(n float64) {
-				eventually(t, fmt.Sprintf("%v requests are delayed", n), func() bool {
+				proctest.Eventually(t, fmt.Sprintf("%v requests are delayed", n), func() bool {
 					return metric(t, addr, "weir_delayed_requests") == n
 				})
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -109,13 +110,13 @@ func headersUpstream(t *testing.T) string {
 func TestAnswersAsTheService(t *testing.T) {
 	kinds := []string{"passed", "denied", "X-Ratelimit-Limit", "Retry-After", "X-Rule", "Grpc-Status"}
 	t.Run("memory", func(t *testing.T) {
-		cases := drawCases(t, 60, drawCase)
+		cases := drawCases(t, casetest.Pick(40, 60), drawCase)
 		w := startTwinsWith(t, cases, []string{"--store=memory"}, []string{"--store=memory"}, "")
 		w.playAll(t, cases, func() {}, kinds...)
 		w.compareCounts(t)
 	})
 	t.Run("redis", func(t *testing.T) {
-		cases := drawCases(t, 80, drawCase)
+		cases := drawCases(t, casetest.Pick(60, 80), drawCase)
 		for i := range cases {
 			cases[i].reverse() // others than in memory
 		}

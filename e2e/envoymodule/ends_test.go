@@ -8,6 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -90,7 +92,7 @@ func TestEndsAsInTheService(t *testing.T) {
 	for _, name := range []string{"memory", "redis"} {
 		t.Run(name, func(t *testing.T) {
 			stores := []string{"memory", "memory"}
-			cases := drawCases(t, 40, drawEnds)
+			cases := drawCases(t, casetest.Pick(20, 40), drawEnds)
 			var a, b *redistest.Server
 			if name == "redis" {
 				a, b = redistest.Start(t), redistest.Start(t)
@@ -108,7 +110,7 @@ func TestEndsAsInTheService(t *testing.T) {
 			w.playAll(t, cases, func() { // waits until the stream's end is counted
 				sent++
 				for _, addr := range []string{w.service.HTTP, w.module} {
-					eventually(t, "the end of a stream is counted", func() bool {
+					proctest.Eventually(t, "the end of a stream is counted", func() bool {
 						return metric(t, addr, "weir_request_seconds_count") == 2*sent
 					})
 				}

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
@@ -142,16 +141,6 @@ func startBefore(t *testing.T, upstream string, listeners ...string) *proctest.E
 	t.Helper()
 	return proctest.StartEnvoyWith(t, bootstrap(listeners, []string{cluster("upstream", upstream)}),
 		proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t)})
-}
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for until := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("not so after %s: %s", patience, what)
-		}
-	}
 }
 
 // rules writes a rule file and returns the flag that names it.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -77,7 +78,7 @@ func TestReservations(t *testing.T) {
 				return r.Status
 			}
 			remains := func(want string) {
-				eventually(t, want+" tokens remain", func() bool {
+				proctest.Eventually(t, want+" tokens remain", func() bool {
 					return c.Get(t, "/look", "x-key", "ann").Header.Get("X-Ratelimit-Remaining") == want
 				})
 			}
@@ -94,7 +95,7 @@ func TestReservations(t *testing.T) {
 						}
 					})
 				}
-				eventually(t, "all are decided", func() bool { return denied.Load()+arrived.Load()-before == 100 })
+				proctest.Eventually(t, "all are decided", func() bool { return denied.Load()+arrived.Load()-before == 100 })
 				if passed := arrived.Load() - before; passed != round.passes {
 					t.Errorf("%d of 100 requests passed, want %d", passed, round.passes)
 				}

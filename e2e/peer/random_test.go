@@ -111,7 +111,7 @@ func compareRandom(t *testing.T, seed uint64, settings env, leave style) {
 	t.Helper()
 	var cases []*randomCase
 	files := map[string]string{}
-	for i := range casetest.Pick(25, 250) {
+	for i := range casetest.Pick(15, 250) {
 		if *caseFlag >= 0 && *caseFlag != i {
 			continue
 		}

@@ -20,17 +20,7 @@ import (
 func TestMain(m *testing.M) { casetest.Main(m, 100) }
 
 // patience is how long something may take on a busy machine, and tick is how often Envoy reports.
-const patience, tick = 30 * time.Second, 5 * time.Second
-
-// await polls until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not after %s: %s", patience, what)
-		}
-	}
-}
+const patience, tick = proctest.Patience, 5 * time.Second
 
 // settings are the bucket settings that a request chooses by the header x-settings.
 var settings = map[string]string{

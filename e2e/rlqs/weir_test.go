@@ -199,5 +199,5 @@ func TestFloodOfBuckets(t *testing.T) {
 	if took > 20*time.Second { // 10 s, twice as long on a busy machine
 		t.Errorf("an honest client is limited %s after the flood, want at most 10 s", took)
 	}
-	await(t, "invented buckets are forgotten", func() bool { return weir.Metric(`weir_quota_buckets{state="assigned"}`) < 500 })
+	proctest.Eventually(t, "invented buckets are forgotten", func() bool { return weir.Metric(`weir_quota_buckets{state="assigned"}`) < 500 })
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -220,13 +221,12 @@ func (p *process) ready() string {
 // want polls until got returns what is wanted.
 func want(t *testing.T, what, want string, got func() string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for got() != want {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is %q, want %q", what, got(), want)
+	proctest.Await(t, patience, func() error {
+		if is := got(); is != want {
+			return fmt.Errorf("%s is %q, want %q", what, is, want)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // metric is the value of a series; none if it is not there.

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // quotaOptions are those of a process that assigns quotas.
@@ -79,16 +81,11 @@ func TestQuotas(t *testing.T) {
 	s.report("shop", "plan", "paid", 7)
 	s.next()
 	const series = `weir_quota_decisions_total{by="envoy",domain="shop",limit="",outcome="allowed",rule="plan"} 7`
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	proctest.Eventually(t, "7 reported requests are counted", func() bool {
 		_, metrics := p.http("GET", "/metrics")
 		_, top := p.http("GET", "/top")
-		if strings.Contains(metrics, series) && strings.Contains(top, `"hits": 7`) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("7 requests were reported, and are not counted:\n%s", top)
-		}
-	}
+		return strings.Contains(metrics, series) && strings.Contains(top, `"hits": 7`)
+	})
 	if _, metrics := p.http("GET", "/metrics"); strings.Contains(metrics, "weir_decisions_total{") {
 		t.Error("they count as decided here, too")
 	}

@@ -2,11 +2,13 @@ package conns
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // recorded is a connection whose client reads at once, and keeps the frames.
@@ -65,11 +67,12 @@ func TestLongRequestsTakeTurns(t *testing.T) {
 	}
 	wait := func(what string, to *recorded, stream uint32, want int) {
 		t.Helper()
-		for until := time.Now().Add(time.Minute); to.window(stream) != want; time.Sleep(time.Millisecond) {
-			if time.Now().After(until) {
-				t.Fatalf("%s: a window of %d bytes, want %d", what, to.window(stream), want)
+		proctest.Await(t, proctest.Patience, func() error {
+			if got := to.window(stream); got != want {
+				return fmt.Errorf("%s: a window of %d bytes, want %d", what, got, want)
 			}
-		}
+			return nil
+		})
 	}
 	long, toLong := open()
 	long.begin(t, 1, 4<<20)

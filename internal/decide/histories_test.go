@@ -20,10 +20,10 @@ import (
 // lost counters, callers that leave, and a store that fails before or after it has decided. It checks the bound of
 // casetest.Ledger.
 func TestReservationsKeepTheirBound(t *testing.T) {
-	t.Run("in memory", func(t *testing.T) { playHistories(t, &player{T: t}, 150) })
-	t.Run("in redis", func(t *testing.T) { playHistories(t, &player{T: t, redis: redistest.Start(t).URL()}, 20) })
+	t.Run("in memory", func(t *testing.T) { playHistories(t, &player{T: t}, 60) })
+	t.Run("in redis", func(t *testing.T) { playHistories(t, &player{T: t, redis: redistest.Start(t).URL()}, 12) })
 	t.Run("in a cluster", func(t *testing.T) {
-		playHistories(t, &player{T: t, redis: redistest.StartCluster(t, 3).URL()}, 8)
+		playHistories(t, &player{T: t, redis: redistest.StartCluster(t, 3).URL()}, 6)
 	})
 }
 

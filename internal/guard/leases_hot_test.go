@@ -59,7 +59,7 @@ func TestManyKeys(t *testing.T) {
 		f := newFar(t)
 		l := newLeases(t, f)
 		p := leased(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour})
-		for i := range guard.MaxLeases * 5 / 4 {
+		for i := range guard.MaxLeases * 9 / 8 {
 			for range 4 {
 				take(t, l, limiter.Hit{Key: strconv.Itoa(i), Policy: p, Route: onLease, N: 1})
 			}

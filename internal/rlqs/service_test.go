@@ -31,7 +31,7 @@ import (
 )
 
 // patience is how long anything may take on a busy machine.
-const patience = 5 * time.Minute
+const patience = proctest.Patience
 
 // unlimited resolves each bucket to no limit.
 func unlimited(string, BucketID) Target { return Target{} }
@@ -119,15 +119,6 @@ func send(t *testing.T, to stream, m *pb.RateLimitQuotaUsageReports) {
 	}
 }
 
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after %s: %s", patience, what)
-		}
-	}
-}
-
 func TestAssignmentReachesTheStream(t *testing.T) {
 	s := serve(t, unlimited)
 	st := s.open(t)
@@ -148,7 +139,7 @@ func TestAssignmentReachesTheStream(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	_ = st.CloseSend()
-	until(t, "the stream ends", func() bool { return s.Stats().Streams == 0 })
+	proctest.Eventually(t, "the stream ends", func() bool { return s.Stats().Streams == 0 })
 }
 
 func TestWrongMessagesEndTheStream(t *testing.T) {
@@ -196,7 +187,7 @@ func TestUnusableBucketsAreLeftOut(t *testing.T) {
 	if err := st.(grpc.ClientStream).SendMsg(encoded(wire)); err != nil { //nolint:forcetypeassert,errcheck // generated
 		t.Fatal(err)
 	}
-	until(t, "the bucket that is usable has an assignment", func() bool {
+	proctest.Eventually(t, "the bucket that is usable has an assignment", func() bool {
 		res, err := st.Recv()
 		return err != nil || slices.ContainsFunc(res.GetBucketAction(), func(a *pb.RateLimitQuotaResponse_BucketAction) bool {
 			return a.GetQuotaAssignmentAction() != nil && a.GetBucketId().GetBucket()["a"] == "1"
@@ -249,7 +240,7 @@ func TestBucketsAreBoundedByHost(t *testing.T) {
 	s.mu.Unlock()
 	st := s.open(t)
 	send(t, st, report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
-	until(t, "one of two buckets is dropped", func() bool { return s.Stats().Dropped == 1 })
+	proctest.Eventually(t, "one of two buckets is dropped", func() bool { return s.Stats().Dropped == 1 })
 	if !strings.Contains(s.log.String(), "host=bufconn") {
 		t.Errorf("the log does not name the host: %s", s.log)
 	}
@@ -277,10 +268,10 @@ func TestUsagesArePaced(t *testing.T) {
 		m.BucketQuotaUsages = append(m.BucketQuotaUsages, usage(0, 0, "a", "1"))
 	}
 	send(t, st, m)
-	until(t, "the first message is read", func() bool { return s.Stats().Reports == 1 })
+	proctest.Eventually(t, "the first message is read", func() bool { return s.Stats().Reports == 1 })
 	began := time.Now()
 	send(t, st, report("shop"))
-	until(t, "the second message is read", func() bool { return s.Stats().Reports == 2 })
+	proctest.Eventually(t, "the second message is read", func() bool { return s.Stats().Reports == 2 })
 	if took := time.Since(began); took < 100*time.Millisecond {
 		t.Errorf("after half a second's usages too many, the next message is read in %s", took)
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// patience bounds everything that may take long on a busy machine.
-const patience = 5 * time.Minute
+const patience = proctest.Patience
 
 func open(t *testing.T, server *redistest.Server) *rules.Published {
 	t.Helper()

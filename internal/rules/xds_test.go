@@ -1,15 +1,16 @@
 package rules_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Rules of files and of xDS are active together, even in one domain. A change of either is loaded, even if the other
@@ -38,12 +39,13 @@ func TestXDSBesideAFolder(t *testing.T) {
 	}
 	want := func(key string, n int64) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); limit(key) != n; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is %d, want %d; %+v", key, limit(key), n, r.Status())
+		proctest.Await(t, patience, func() error {
+			if limit(key) == n {
+				return nil
 			}
 			_ = r.Reload(t.Context())
-		}
+			return fmt.Errorf("%s is %d, want %d; %+v", key, limit(key), n, r.Status())
+		})
 	}
 	want("own", 1)
 	want("sent", 1)
@@ -61,11 +63,7 @@ func TestXDSBesideAFolder(t *testing.T) {
 	want("own", 3)
 
 	s.Set("3", partnertest.Domain("shop", partnertest.Limit("", "", 3)))
-	for deadline := time.Now().Add(20 * time.Second); r.Status().XDS.FindingCount == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no findings")
-		}
-	}
+	proctest.Eventually(t, "findings", func() bool { return r.Status().XDS.FindingCount > 0 })
 	series := partnertest.Series(t, r.Metrics()...)
 	for name, value := range map[string]string{
 		"weir_rules_xds_connected": "1", "weir_rules_xds_domains": "1", "weir_rules_xds_refused_domains": "1",
@@ -117,16 +115,17 @@ func TestDefaultsForXDS(t *testing.T) {
 	}})
 	want := func(key, text string) {
 		t.Helper()
-		got := ""
-		for deadline := time.Now().Add(20 * time.Second); got != text; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is %s, want %s; %+v", key, got, text, r.Status())
-			}
+		proctest.Await(t, patience, func() error {
 			_ = r.Reload(t.Context())
+			got := ""
 			if rule := r.Set().Domain("shop").Rule(key); rule != nil {
 				got = rule.Limits[0].String()
 			}
-		}
+			if got != text {
+				return fmt.Errorf("%s is %s, want %s; %+v", key, got, text, r.Status())
+			}
+			return nil
+		})
 	}
 	want("sent", "funnel: 5000 per 1h, burst 5000, reserves 100 to 2500, default of "+file+":1")
 	s.Set("2", partnertest.Domain("shop", partnertest.Limit("sent", "", 6000), partnertest.Limit("small", "", 6)))

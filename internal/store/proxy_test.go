@@ -37,7 +37,7 @@ func TestProxies(t *testing.T) {
 			}
 			t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
 			t.Run("scripts agree with Go", func(t *testing.T) {
-				limitertest.HistoriesInTwoSteps(t, fresh, casetest.Pick(50, 300))
+				limitertest.HistoriesInTwoSteps(t, fresh, casetest.Pick(20, 300))
 			})
 			t.Run("a server forgets the scripts", func(t *testing.T) { proxiedFlush(t, fresh(t, nil), servers) })
 		})

@@ -92,7 +92,7 @@ func described(x explain.Descriptor) string {
 // However many rules there are, an explanation is short and comes soon: sooner than the rules were compiled, however
 // slow the machine is.
 func TestMatchIsBounded(t *testing.T) {
-	const rules = 100_000
+	const rules = 30_000
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
 	limit := "}\n" // which would take most of the time

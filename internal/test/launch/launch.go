@@ -13,9 +13,6 @@ import (
 	"time"
 )
 
-// pollEvery is the interval at which a program's readiness is polled.
-const pollEvery = 5 * time.Millisecond
-
 // Process is a running program. Its methods are safe for concurrent use.
 type Process struct {
 	name   string
@@ -61,9 +58,7 @@ func (p *Process) Died() error {
 func (p *Process) Await(ctx context.Context, within time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	poll := time.NewTicker(pollEvery)
-	defer poll.Stop()
-	for {
+	for began := time.Now(); ; {
 		err := ready(ctx)
 		if err == nil {
 			return nil
@@ -73,9 +68,15 @@ func (p *Process) Await(ctx context.Context, within time.Duration, ready func(co
 			return p.Died()
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready after %s: %w\n%s", p.name, within, err, p.Output())
-		case <-poll.C:
+		case <-time.After(Pause(began)):
 		}
 	}
+}
+
+// Pause returns how long to wait before asking again whether what has been awaited since then is so: a wait is an eighth
+// longer than necessary, and asks at most ten times a second.
+func Pause(since time.Time) time.Duration {
+	return min(time.Millisecond+time.Since(since)/8, 100*time.Millisecond)
 }
 
 // Signal sends a signal. It returns an error if the process has ended.

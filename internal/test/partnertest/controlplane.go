@@ -65,15 +65,10 @@ func StartControlPlane(tb testing.TB, o ControlPlaneOptions) *ControlPlane {
 		o.Addr = "127.0.0.1:0"
 	}
 	var l net.Listener
-	for deadline := time.Now().Add(proctest.Patience); ; time.Sleep(10 * time.Millisecond) {
-		var err error // the port may have been left just now
-		if l, err = net.Listen("tcp", o.Addr); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			tb.Fatal(err)
-		}
-	}
+	proctest.Await(tb, proctest.Patience, func() (err error) { // the port may have been left just now
+		l, err = net.Listen("tcp", o.Addr)
+		return err
+	})
 	var options []grpc.ServerOption
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))

@@ -320,9 +320,8 @@ func (r *runner) start(b *block) {
 // awaitOutput waits until a terminal has printed the lines that a page shows.
 func (r *runner) awaitOutput(name string, b *block) {
 	r.t.Helper()
-	end := time.Now().Add(pagePatience)
-	for ; !containsLines(b.text, read(r.outputs[name])); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
+	for began := time.Now(); !containsLines(b.text, read(r.outputs[name])); time.Sleep(launch.Pause(began)) {
+		if time.Since(began) > pagePatience {
 			r.fatal(b, "%s does not show\n%s", name, b.text)
 		}
 	}
@@ -360,7 +359,7 @@ func (r *runner) awaitLoads(b *block) {
 		r.loaded = r.loads()
 		return
 	}
-	for end := time.Now().Add(pagePatience); ; time.Sleep(10 * time.Millisecond) {
+	for began := time.Now(); ; time.Sleep(launch.Pause(began)) {
 		waiting := 0
 		loads := r.loads()
 		for addr, count := range r.loaded {
@@ -372,7 +371,7 @@ func (r *runner) awaitLoads(b *block) {
 			r.loadedRules, r.loaded = rules, loads
 			return
 		}
-		if time.Now().After(end) {
+		if time.Since(began) > pagePatience {
 			r.fatal(b, "%d weirs do not load the changed rules", waiting)
 		}
 	}

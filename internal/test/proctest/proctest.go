@@ -8,6 +8,7 @@ package proctest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -110,15 +111,26 @@ func (p *Process) Terminate(timeout time.Duration) int {
 // Await polls ready until it returns nil. It fails the test if that takes longer than within.
 func Await(tb testing.TB, within time.Duration, ready func() error) {
 	tb.Helper()
-	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); ; time.Sleep(launch.Pause(began)) {
 		err := ready()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > within {
 			tb.Fatalf("not after %s: %v", within, err)
 		}
 	}
+}
+
+// Eventually waits with Patience until a condition holds. What fails the test in words.
+func Eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	Await(tb, Patience, func() error {
+		if holds() {
+			return nil
+		}
+		return errors.New(what)
+	})
 }
 
 // FreeAddr returns a TCP address of 127.0.0.1 that is not in use.

@@ -30,7 +30,7 @@ func TestCluster(t *testing.T) {
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
 	t.Run("scripts agree with Go", func(t *testing.T) {
 		limitertest.HistoriesInTwoSteps(t, fresh,
-			casetest.Pick(100, 600))
+			casetest.Pick(30, 600))
 	})
 	for _, part := range []struct {
 		name  string

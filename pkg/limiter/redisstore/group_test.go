@@ -133,7 +133,7 @@ func TestGroup(t *testing.T) {
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
 	t.Run("scripts agree with Go", func(t *testing.T) {
 		limitertest.HistoriesInTwoSteps(t, fresh,
-			casetest.Pick(60, 300))
+			casetest.Pick(25, 300))
 	})
 	t.Run("each limit in its own", func(t *testing.T) {
 		g, p := group(t, redisstore.Options{}), funnel(t, 10, time.Hour)

@@ -30,6 +30,7 @@ func TestAbandonedRequestsInFlight(t *testing.T) {
 	calls := limiter.Hit{Key: "calls", Policy: funnel(t, 1000, time.Hour), N: 1}
 	elsewhere := limiter.Hit{Key: "calls", Policy: calls.Policy, N: 1, Route: second}
 	ban := limiter.Hit{Key: "ban", Policy: banned, N: 1}
+	server, otherServer := redistest.Start(t), redistest.Start(t)
 	for name, tc := range map[string][]limiter.Hit{
 		"one":                             {place(limiter.Hit{})},
 		"three at once":                   {place(limiter.Hit{N: 3})},
@@ -44,7 +45,6 @@ func TestAbandonedRequestsInFlight(t *testing.T) {
 		"in two stores, of the other one": {calls, place(limiter.Hit{Route: second})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, otherServer := redistest.Start(t), redistest.Start(t)
 			endsInFlight(t, server, otherServer, tc, context.Canceled)
 			endsInFlight(t, server, otherServer, tc, context.DeadlineExceeded)
 			for i := range tc {
@@ -52,7 +52,7 @@ func TestAbandonedRequestsInFlight(t *testing.T) {
 					tc[i].Policy = reserved
 				}
 			}
-			endsInFlight(t, redistest.Start(t), redistest.Start(t), tc, context.Canceled)
+			endsInFlight(t, server, otherServer, tc, context.Canceled)
 		})
 	}
 }
@@ -60,6 +60,8 @@ func TestAbandonedRequestsInFlight(t *testing.T) {
 // endsInFlight lets requests with these hits give up. why is their error.
 func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []limiter.Hit, why error) {
 	t.Helper()
+	redistest.Do(t, server, "flushall")
+	redistest.Do(t, otherServer, "flushall")
 	prefix, isLate, timeout := why.Error(), errors.Is(why, context.DeadlineExceeded), patient
 	if isLate {
 		timeout = redisstore.LateAnswer / 4

@@ -117,7 +117,7 @@ func TestLinearizable(t *testing.T) {
 	for _, processes := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
 			prefix := fmt.Sprintf("of%d:", processes)
-			limitertest.Linearizable(t, processes, casetest.Pick(4, 20),
+			limitertest.Linearizable(t, processes, casetest.Pick(2, 20),
 				func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
 					for _, c := range clocks {
 						stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))

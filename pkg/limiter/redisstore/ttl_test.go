@@ -62,7 +62,7 @@ func TestEveryKeyEnds(t *testing.T) {
 				}
 			})
 			return m
-		}, casetest.Pick(100, 300))
+		}, casetest.Pick(50, 300))
 	})
 	t.Run("server's clock", func(t *testing.T) {
 		m := &mortal{Store: open(t, server.SocketURL(), redisstore.Options{}), tb: t, client: c}
