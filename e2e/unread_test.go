@@ -21,6 +21,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -164,11 +165,12 @@ func (c *withoutWindow) put(t *testing.T, path string, end bool, messages ...pro
 // flood has n streams on some connections ask without a window, again and again for a while.
 func (s *weir) flood(t *testing.T, conns, n int, ask func(c *withoutWindow) error) {
 	t.Helper()
-	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(casetest.Pick(time.Second, 3*time.Second)); time.Now().Before(until); {
 		var all sync.WaitGroup
 		for range conns {
 			c := s.withoutWindow(t)
 			all.Go(func() {
+				defer c.conn.Close() //nolint:errcheck // the server may have closed it
 				for range n / conns {
 					if ask(c) != nil {
 						return // it was cut off

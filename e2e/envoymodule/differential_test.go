@@ -116,7 +116,7 @@ func TestAnswersAsTheService(t *testing.T) {
 		w.compareCounts(t)
 	})
 	t.Run("redis", func(t *testing.T) {
-		cases := drawCases(t, casetest.Pick(60, 80), drawCase)
+		cases := drawCases(t, 80, drawCase)
 		for i := range cases {
 			cases[i].reverse() // others than in memory
 		}

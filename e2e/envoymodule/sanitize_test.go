@@ -57,7 +57,7 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := strings.Replace(config(append(flags, "--dynamic-metadata"), entries, withHeaders), "debug", "error", 1)
-			cmd := exec.Command(driver, library, list, route, strconv.Itoa(casetest.Pick(5000, 200_000)),
+			cmd := exec.Command(driver, library, list, route, strconv.Itoa(casetest.Pick(10_000, 200_000)),
 				strconv.Itoa(casetest.Pick(1, int(time.Now().Unix()))))
 			// Go handles signals; what Go keeps of C's memory until the end is not a leak; and memory that nobody has
 			// written is full of bytes that are no pointer.
