@@ -73,8 +73,8 @@ func (p *Process) Await(ctx context.Context, within time.Duration, ready func(co
 	}
 }
 
-// Pause returns how long to wait before asking again whether something is so that has been awaited since then. A wait is
-// an eighth longer than necessary, and asks at most ten times a second.
+// Pause returns how long to wait before asking again whether something is so that has been awaited since then. A wait
+// is an eighth longer than necessary, and asks at most ten times a second.
 func Pause(since time.Time) time.Duration {
 	return min(time.Millisecond+time.Since(since)/8, 100*time.Millisecond)
 }
