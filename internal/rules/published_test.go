@@ -29,13 +29,13 @@ const patience = proctest.Patience
 
 func open(t *testing.T, server *redistest.Server) *rules.Published {
 	t.Helper()
-	return openURL(t, server.URL())
+	return openURL(t, server.URL(), 0)
 }
 
-// openURL opens the sets on a client with the timeout of requests, which a serving process has.
-func openURL(t *testing.T, url string) *rules.Published {
+// openURL opens the sets on a client with a timeout, by default that of requests, which a serving process has.
+func openURL(t *testing.T, url string, timeout time.Duration) *rules.Published {
 	t.Helper()
-	r, err := store.Connect(t.Context(), url, redisstore.Options{})
+	r, err := store.Connect(t.Context(), url, redisstore.Options{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestPublish(t *testing.T) {
 
 // If many publish at once after reading the same version, one wins, and the error of the others names it.
 func TestPublishersAtOnce(t *testing.T) {
-	sets := open(t, redistest.Start(t))
+	sets := openURL(t, redistest.Start(t).URL(), patience)
 	publish(t, sets, "first")
 	for range 10 {
 		saw, err := sets.Current(t.Context())
@@ -334,7 +334,7 @@ func TestWatch(t *testing.T) {
 
 // Watch sends hints while Redis is unreachable.
 func TestWatchWithoutRedis(t *testing.T) {
-	f := openURL(t, "redis://127.0.0.1:1").Follow(func(error) {})
+	f := openURL(t, "redis://127.0.0.1:1", 0).Follow(func(error) {})
 	if _, err := f.Read(t.Context()); err == nil {
 		t.Fatal("rules were read")
 	}
@@ -355,7 +355,7 @@ func TestFollowerMayOnlyRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets := openURL(t, strings.Replace(server.URL(), "//", "//sidecar:secret@", 1))
+	sets := openURL(t, strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), 0)
 	saw, err := sets.Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -389,7 +389,7 @@ func counter(t *testing.T, server *redistest.Server) error {
 // Publishing and following work in a cluster.
 func TestCluster(t *testing.T) {
 	url := redistest.StartCluster(t, 3).URL()
-	sets := openURL(t, url)
+	sets := openURL(t, url, 0)
 	f := sets.Follow(func(err error) { t.Error(err) })
 	ctx, cancel := context.WithCancel(t.Context())
 	changed, ended := make(chan struct{}, 1), make(chan struct{})

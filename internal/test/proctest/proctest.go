@@ -72,14 +72,9 @@ func Start(tb testing.TB, name string, cmd *exec.Cmd) *Process {
 // Await polls ready until it returns nil. It fails the test if the process ends before, or after the time within.
 func (p *Process) Await(within time.Duration, ready func() error) {
 	p.tb.Helper()
-	if err := p.TryAwait(within, ready); err != nil {
+	if err := p.Process.Await(context.Background(), within, func(context.Context) error { return ready() }); err != nil {
 		p.tb.Fatal(err)
 	}
-}
-
-// TryAwait is Await for a caller that can handle the error.
-func (p *Process) TryAwait(within time.Duration, ready func() error) error {
-	return p.Process.Await(context.Background(), within, func(context.Context) error { return ready() })
 }
 
 // Signal sends a signal. It fails the test if the process has ended.

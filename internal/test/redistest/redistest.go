@@ -5,6 +5,7 @@ package redistest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -127,13 +128,12 @@ func (s *Server) start() error {
 	}
 	cmd := exec.Command(s.binary, append(args, s.args...)...)
 	s.proc = proctest.Start(s.tb, "redis-server", cmd)
-	return s.proc.TryAwait(proctest.Patience, s.ping)
+	return s.proc.Process.Await(context.Background(), proctest.Patience, s.ping)
 }
 
 // ping returns nil if the server responds, even if it requires a password.
-func (s *Server) ping() error {
-	err := tryDoAs(s, "", nil, "ping")
-	if err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
+func (s *Server) ping(context.Context) (err error) {
+	if err = tryDoAs(s, "", nil, "ping"); err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 		return nil
 	}
 	return err
