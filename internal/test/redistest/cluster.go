@@ -131,7 +131,7 @@ func (c *Cluster) Fail(i int) {
 func (c *Cluster) Promote(i int) {
 	c.tb.Helper()
 	Await(c.tb, func() error {
-		err := isMaster(c.Replicas[i])
+		err := IsMaster(c.Replicas[i])
 		if err != nil { // a repeated command continues the election
 			err = errors.Join(err, TryDo(c.Replicas[i], nil, "cluster", "failover", "force"))
 		}
@@ -139,13 +139,8 @@ func (c *Cluster) Promote(i int) {
 	})
 }
 
-// AwaitMaster waits until the server is a master.
-func AwaitMaster(tb testing.TB, s *Server) {
-	tb.Helper()
-	Await(tb, func() error { return isMaster(s) })
-}
-
-func isMaster(s *Server) error {
+// IsMaster returns nil if the server is a master.
+func IsMaster(s *Server) error {
 	var role any
 	err := TryDo(s, &role, "role")
 	if list, _ := role.([]any); err == nil && (len(list) == 0 || list[0] != "master") {

@@ -19,7 +19,7 @@ func TestMasterBecomesReplica(t *testing.T) {
 	s := open(t, url, redisstore.Options{Timeout: 200 * time.Millisecond})
 	redistest.Await(t, func() error { return counts(t, s) })
 	servers.Failover(t)
-	redistest.AwaitMaster(t, servers.Replica)
+	redistest.Await(t, func() error { return redistest.IsMaster(servers.Replica) })
 	host, port, _ := strings.Cut(servers.Replica.Addr(), ":")
 	redistest.Do(t, servers.Master, "replicaof", host, port) // the sentinel would do it in ten seconds
 	redistest.Await(t, func() error { return counts(t, s) })
