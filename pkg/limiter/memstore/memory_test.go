@@ -165,16 +165,17 @@ func TestFullStoreStaysWithinItsBound(t *testing.T) {
 // Whoever is limited stays limited while he floods the store with fresh keys.
 func TestFloodOfFreshKeysDoesNotResetALimitedOne(t *testing.T) {
 	const maxCounters, limited = 2_000, 100
-	for _, p := range append(algorithms(t), policy(t, limiter.Params{
-		Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 10, Window: time.Minute,
-	})) {
-		t.Run(p.Algorithm().String(), func(t *testing.T) {
+	for _, p := range append(algorithms(t),
+		policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 10, Window: time.Minute}),
+		policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 2, Window: time.Minute}),
+	) {
+		t.Run(fmt.Sprint(p.Algorithm(), p.Limit()), func(t *testing.T) {
 			clock := limitertest.NewClock()
 			s := start(t, memstore.Options{Now: clock.Now, MaxCounters: maxCounters})
 			for i := range limited {
-				hits := []limiter.Hit{{Key: fmt.Sprint("limited ", i), Policy: p, N: 10}}
+				hits := []limiter.Hit{{Key: fmt.Sprint("limited ", i), Policy: p, N: p.Limit()}}
 				if i%2 == 0 { // by the second of two hits
-					hits[0].N = 9
+					hits[0].N--
 					hits = append(hits, limiter.Hit{Key: hits[0].Key, Policy: p, N: 1})
 				}
 				if err := s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))); err != nil {
