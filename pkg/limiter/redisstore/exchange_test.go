@@ -9,6 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // A batch that charges at least as much as it refunds publishes no refund. With a Reserve, neither does a batch before
@@ -49,7 +50,20 @@ func TestExchangeIsNoRefund(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"less", "unfit", "did not fit", "net", "back"} {
+	for name, p := range map[string]*limiter.Policy{
+		"quick": p, "slow": policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10, Window: time.Hour}),
+	} { // requests that are decided in one batch
+		key := "even, " + name
+		s.TakeAll([]*storekit.Call{
+			callOf(t, limiter.Hit{Key: key, Policy: p, N: 5}), callOf(t, limiter.Hit{Key: key, Policy: p, N: -3}),
+			callOf(t, limiter.Hit{Key: key, Policy: p, N: 3}, limiter.Hit{Key: "beside, " + name, Policy: p, N: 1}),
+		})
+	}
+	last := []limiter.Hit{hit("last", 1, limiter.Enforce), hit("last", -1, limiter.Enforce)}
+	if err := s.Take(ctx, last, make([]limiter.Decision, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"less", "unfit", "did not fit", "net", "back", "last"} {
 		if got := casetest.Receive(t, heard, "refund of "+want); got != want {
 			t.Errorf("heard of %q, want %q", got, want)
 		}
