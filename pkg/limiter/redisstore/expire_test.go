@@ -109,6 +109,24 @@ func TestRequestsAreGivenUp(t *testing.T) {
 	}
 }
 
+// Of the requests in flight to a server that hangs, at most maxDetached wait for its late reply.
+func TestDetachedWorkersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := silentStore(t, 10*time.Millisecond, false)
+		p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 * maxDetached {
+			_ = s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1))
+		}
+		if got := len(s.queue.busy); got != maxDetached {
+			t.Errorf("%d requests wait for a late reply, want %d", got, maxDetached)
+		}
+		time.Sleep(2 * LateAnswer)
+	})
+}
+
 // A call that is given up is not reused while its request has not yet received the error: another request would receive
 // that error.
 func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
