@@ -88,6 +88,12 @@ func TestDelayedRequestsDelayNoOthers(t *testing.T) {
 		used, _ := strconv.Atoi(p.metric("weir_client_memory_bytes"))
 		return strconv.FormatBool(used < 79*100)
 	})
+	cancel()
+	all.Wait()
+	if _, err := p.client.ShouldRateLimit(t.Context(), inFlightOf("client")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "memory after the delay", "0", func() string { return p.metric("weir_client_memory_bytes") })
 }
 
 // A stream of reflection names the service, and may stay open, as its connection, while its client asks nothing.

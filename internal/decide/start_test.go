@@ -38,6 +38,7 @@ func TestHeld(t *testing.T) {
 		own + "x " + own + "9." + at:                                            0,
 		inTokens("other") + "9." + own + "7." + at:                              0, // an item begins with the hash
 		strings.ToUpper(own) + "7." + at:                                        0,
+		strings.Repeat(" ", maxToken-len(own)-len("7."+at)) + own + "7." + at:   7,
 		strings.Repeat(" ", maxToken) + own + "7." + at:                         0, // too long
 		strings.Repeat("x ", 40) + own + "7." + at:                              7,
 		strings.Repeat(inTokens("other")+"9."+at+" ", 10_000) + own + "7." + at: 0,

@@ -53,6 +53,8 @@ func TestKeyGolden(t *testing.T) {
 		{"shop", "hip=::1", 0, "fixed_window|shop|hip=#eff8e7ca506627fe15dda5e0e512fcaa"},
 		{"shop", "module=1", 0, "funnel.redis_cell|shop|module=1"},
 		{"shop", "api_key=secret", 0, "token_bucket|shop|api_key=#2bb80d537b1da3e38bd30361aa855686"},
+		{"shop", "remote_address=" + long[:256-len("funnel|shop|remote_address=")], 0, // the longest that is not cut
+			"funnel|shop|remote_address=" + long[:256-len("funnel|shop|remote_address=")]},
 		{"shop", "remote_address=" + long, 0, "funnel|shop|remote_address=" + long[:196] +
 			"#7a790db31e583050c49027ab2ff1e4ac"},
 		{"shop", "remote_address=" + long[:194] + "|" + long, 0, "funnel|shop|remote_address=" + long[:194] +

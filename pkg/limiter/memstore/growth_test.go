@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"math/rand/v2"
 	"reflect"
 	"strconv"
 	"testing"
@@ -58,6 +59,66 @@ func TestCostDoesNotGrowWithKeys(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// The sums with which a table judges its memory are those of its counters. A counter that has denied a hit limits a
+// client until it expires, though later hits are allowed.
+func TestSumsAreThoseOfTheCounters(t *testing.T) {
+	now, random := int64(1), rand.New(rand.NewPCG(1, 2))
+	s, err := New(Options{MaxCounters: 100, SweepEvery: time.Hour, Now: func() int64 { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var policies [2]*limiter.Policy
+	for i, a := range []limiter.Algorithm{limiter.Funnel, limiter.SlidingLog} {
+		if policies[i], err = limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 4, Window: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := make([]limiter.Decision, 1)
+	for range 20_000 {
+		now += random.Int64N(time.Second.Microseconds())
+		hit := limiter.Hit{Key: strconv.Itoa(random.IntN(150)), Policy: policies[random.IntN(2)], N: random.Int64N(5) - 1}
+		hit.Peek = hit.N == 0
+		if err := s.Take(context.Background(), []limiter.Hit{hit}, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range s.shards {
+		checkSums(t, &s.shards[i].pairs)
+		checkSums(t, &s.shards[i].lists)
+	}
+	const budget = 1 << 10
+	table, id := table[pair]{}, fingerprint{1, 1}
+	for i, put := range []struct {
+		now, expires   int64
+		denies, limits bool
+	}{{0, 100, true, true}, {50, 200, false, true}, {250, 300, false, false}} {
+		table.put(id, pair{}, newMark(put.expires, put.denies), put.now, budget)
+		if limits := table.find(id).mark&isLimiting != 0; limits != put.limits {
+			t.Errorf("after hit %d the counter limits: %t, want %t", i, limits, put.limits)
+		}
+	}
+	checkSums(t, &table)
+}
+
+func checkSums[S state](t *testing.T, table *table[S]) {
+	t.Helper()
+	live, weight, kept := 0, 0, 0
+	for _, at := range table.slots {
+		if at.mark == 0 {
+			continue
+		}
+		live, weight = live+1, weight+at.state.weight()
+		if at.mark&isKept != 0 {
+			kept += at.state.weight()
+		}
+	}
+	if live != table.live || weight != table.weight || kept != table.kept {
+		t.Errorf("%d counters of %d bytes, %d of them kept; the table counts %d, %d, %d", live, weight, kept, table.live,
+			table.weight, table.kept)
 	}
 }
 
