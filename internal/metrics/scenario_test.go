@@ -22,10 +22,10 @@ import (
 // TestScenarios plays testdata/scenarios/*.txt. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
-		s.Play(t, (&player{}).do, "metrics", "rules SET", "decided LIMIT OUTCOME HITS", "override LIMIT TIMES",
+		s.Play(t, (&player{}).do, "metrics ...", "rules SET", "decided LIMIT OUTCOME HITS ...", "override LIMIT TIMES",
 			"by_envoys LIMIT OUTCOME HITS", "reported_by_envoys ALLOWED DENIED", "answered SET DOMAIN RESULT", "requested",
 			"store_failed", "rejected CODE", "ended LIMIT CHARGED REAL", "not_ended LIMIT", "reservation LIMIT", "sample",
-			"decisions LIMIT", "series PREFIX")
+			"decisions LIMIT", "series PREFIX ...")
 	})
 }
 
@@ -97,7 +97,7 @@ func (p *player) start(c casetest.Command) {
 		case "classic":
 			o.Classic = true
 		default:
-			c.Fatalf("%q is no option", arg)
+			c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", arg)
 		}
 	}
 	p.Metrics, p.sets = metrics.New(o), map[string]*descriptors.Set{}

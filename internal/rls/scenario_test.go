@@ -28,7 +28,9 @@ import (
 // TestScenarios plays testdata/scenarios/*.txt in virtual time. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
-		synctest.Test(t, func(t *testing.T) { s.Play(t, (&player{}).do, "rules", "start", "wait TIME", "ask", "json TEXT") })
+		synctest.Test(t, func(t *testing.T) {
+			s.Play(t, (&player{}).do, "rules", "start ...", "wait TIME", "ask ...", "json TEXT ...")
+		})
 	})
 }
 
@@ -86,7 +88,7 @@ func (p *player) start(c casetest.Command) {
 			case "headers":
 				o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 			default:
-				c.Fatalf("%q is no option", option)
+				c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", option)
 			}
 		}
 	})

@@ -25,7 +25,7 @@ func TestScenarios(t *testing.T) {
 			answer := p.do(c) + p.log.String()
 			p.log.Reset()
 			return moments.ReplaceAllString(answer, "$1...")
-		}, "write FILE", "remove FILE", "check", "start", "reload", "print")
+		}, "write FILE", "remove FILE", "check ...", "start ...", "reload", "print")
 	})
 }
 

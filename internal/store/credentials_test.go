@@ -45,7 +45,6 @@ func startRotation(t *testing.T, url string, servers ...*redistest.Server) *rota
 	r.store = opened(t, url, slog.New(slog.NewTextHandler(&r.log, nil)))
 	run(t, r.store)
 	takeOne(t, r.store, limiter.Hit{Key: "k", Policy: funnel(t, 1000), N: 1})
-	r.before = r.users()
 	return r
 }
 
@@ -197,6 +196,7 @@ func TestPasswordCommand(t *testing.T) {
 	r.takeUntil(r.logs(`error="password_command: exit status 1" stderr="the vault is sealed"`))
 	write(`echo '{"username": "b", "password": "two"}'`)
 	r.takeUntil(r.logs("Redis refuses them: WRONGPASS"))
+	r.before = r.users()
 	redistest.Do(t, server, "acl", "setuser", "b", "on", ">two", "~*", "&*", "+@all")
 	r.takeUntil(r.isB)
 	if log := r.log.String(); strings.Contains(log, "two") || strings.Contains(log, "for weir") {

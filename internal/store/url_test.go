@@ -32,7 +32,7 @@ func TestScenarios(t *testing.T) {
 				}
 			}
 			return answer
-		}, "url", "answer")
+		}, "url ...", "answer ...")
 	})
 }
 

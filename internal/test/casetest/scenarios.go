@@ -50,7 +50,7 @@ func Scenarios(t *testing.T, play func(t *testing.T, s *Scenario)) {
 
 // Play calls do for the commands in order, and compares each answer with the answer in the file. Empty lines and lines
 // that begin with # are no commands. commands lists the names, each with the arguments that it must have, such as
-// "wait TIME"; those after start need a start before them.
+// "wait TIME", and with " ..." if it may have more; those after start need a start before them.
 func (s *Scenario) Play(t *testing.T, do func(c Command) (answer string), commands ...string) {
 	t.Helper()
 	var out strings.Builder
@@ -73,6 +73,8 @@ func (s *Scenario) Play(t *testing.T, do func(c Command) (answer string), comman
 			if got != c.Text && !*Update {
 				t.Errorf("%s: %s\ngot:\n%swant:\n%s", c.At, line, got, c.Text)
 			}
+		} else if c.Text != "" {
+			c.Fatalf("an answer to no command:\n%s", c.Text)
 		}
 	}
 	s.played = out.String()
@@ -94,8 +96,10 @@ func (c Command) check(commands []string, isStarted bool) {
 	switch start := slices.IndexFunc(commands, named("start")); {
 	case i < 0:
 		c.Fatalf("%q is no command; the commands are %s", c.Name, strings.Join(commands, ", "))
-	case len(c.Args) < len(strings.Fields(commands[i]))-1:
+	case len(c.Args) < len(strings.Fields(strings.TrimSuffix(commands[i], "...")))-1:
 		c.Fatalf("%s has too few arguments, want %s", c.Name, commands[i])
+	case len(c.Args) >= len(strings.Fields(commands[i])) && !strings.HasSuffix(commands[i], "..."):
+		c.Fatalf("%s has too many arguments, want %s", c.Name, commands[i])
 	case i > start && start >= 0 && !isStarted:
 		c.Fatalf("%s needs a start before it", c.Name)
 	}
@@ -106,7 +110,7 @@ func Parsed[T any](c Command, parse func(string) (T, error), word string) T {
 	c.Helper()
 	v, err := parse(word)
 	if err != nil {
-		c.Fatalf("%v", err)
+		c.Fatalf("%q: %v", word, err)
 	}
 	return v
 }

@@ -56,17 +56,20 @@ func (p *Process) Died() error {
 
 // Await polls ready until it returns nil. It returns an error if the process or ctx ends, or after the time within.
 func (p *Process) Await(ctx context.Context, within time.Duration, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
+	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for began := time.Now(); ; {
-		err := ready(ctx)
+		err := ready(limited)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-p.exited:
 			return p.Died()
-		case <-ctx.Done():
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return fmt.Errorf("%s is not ready yet: %w", p.name, ctx.Err())
+			}
 			return fmt.Errorf("%s is not ready after %s: %w\n%s", p.name, within, err, p.Output())
 		case <-time.After(Pause(began)):
 		}

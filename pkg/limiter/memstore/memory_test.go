@@ -166,7 +166,9 @@ func TestFullStoreStaysWithinItsBound(t *testing.T) {
 func TestFloodOfFreshKeysDoesNotResetALimitedOne(t *testing.T) {
 	const maxCounters, limited = 2_000, 100
 	for _, p := range append(algorithms(t),
-		policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 10, Window: time.Minute}),
+		policy(t, limiter.Params{
+			Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 10, Window: time.Minute,
+		}),
 		policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 2, Window: time.Minute}),
 	) {
 		t.Run(fmt.Sprint(p.Algorithm(), p.Limit()), func(t *testing.T) {

@@ -57,7 +57,7 @@ func TestClientWithoutContextTimeout(t *testing.T) {
 	if err := counts(t, s); err == nil {
 		t.Error("a server that hangs has counted")
 	}
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > 40*time.Second {
 		t.Errorf("Take came back after %s, with a timeout of 20ms", took)
 	}
 }
