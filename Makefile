@@ -7,9 +7,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Programs that the tests start. Only make long starts containers.
 TOOLS = cc redis envoy pages chromium axe redis_cell prometheus twemproxy peer site packages
 LIBRARY = CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -pgo cmd/weir/default.pgo
-# Go caches the results of unit tests, which run with the race detector. It must not cache tests that start programs,
-# because it does not see which files these read. GORACE: ends without a second's wait.
-UNIT = CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
+# Unit tests run with the race detector, and Go caches their results for this version of Redis. It must not cache tests
+# that start other programs, because it does not see which files these read. GORACE: ends without a second's wait.
+UNIT = REDIS="$$(redis-server --version)" CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
 STARTING = $(GO) test -vet=off -timeout 30m -parallel 4 -count=1 -p 2 -tags e2e
 BENCH_GO = -run '^$$' -bench '^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$' -benchmem -benchtime 0.2s -count 6
 
@@ -26,13 +26,12 @@ module: ## build bin/libweir.so, Weir inside Envoy (docs/operate/envoy-module.md
 	$(LIBRARY) -ldflags '-X github.com/weir-ratelimit/weir/internal/cli.version=$(VERSION)' -o bin/libweir.so ./cmd/envoymodule
 	@rm -f bin/libweir.h
 demo: ## run Weir behind a real Envoy, with limited requests, until Ctrl-C; DEMO_EXIT=1 ends without it
+	@echo 'demo: takes about two minutes at first, to install Envoy and to compile Weir, then a few seconds'
 	@scripts/tools.sh envoy
-	@echo 'demo: compiling Weir, which takes about a minute and a half at first'
 	@$(MAKE) --no-print-directory build && $(GO) build -o bin/demo ./scripts/demo && DEMO_EXIT=$(DEMO_EXIT) bin/demo
 
 test: ## run all tests, with real Redis and Envoy; slow ones in their short form
 	@scripts/tools.sh $(TOOLS)
-	@mkdir -p bin/test/built
 	$(GO) build -o bin/test/built/weir ./cmd/sidecar
 	$(LIBRARY) -o bin/test/built/libweir.so ./cmd/envoymodule
 	$(GO) vet -tags e2e ./...
@@ -75,7 +74,7 @@ bench-go: ## measure ns and allocations of matching, keys, steps and stores; com
 	cd tools && $(GO) tool benchstat ../bench/results/go.txt ../bin/go.txt
 
 lint: ## check prose (vale), all Go modules (golangci-lint) and workflows (actionlint); FIX=--fix also formats
-	@mkdir -p bin && cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@if scripts/tools.sh cc vale; then .tools/bin/vale --output=line README.md CONTRIBUTING.md CHANGELOG.md docs \
 	    deploy/helm/weir/README.md cmd pkg internal e2e bench tools scripts; \
 	  else echo 'prose: NOT CHECKED, vale cannot be built here'; fi
@@ -96,5 +95,4 @@ site: ## build docs/ as a site in bin/site; a broken link fails. SITE=serve serv
 	@scripts/tools.sh site
 	@NO_MKDOCS_2_WARNING=1 .tools/venv/bin/python -m mkdocs $(or $(SITE),build)
 release: ## build archives, packages, SBOMs, checksums and image of a commit, twice; RELEASE='-ref v0.1.0'
-	@mkdir -p bin
 	cd tools && $(GO) run ./release -repo .. -out ../bin/release $(RELEASE)

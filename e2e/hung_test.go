@@ -113,7 +113,7 @@ func TestSignalsDuringTheStart(t *testing.T) {
 	})
 	t.Run("SIGTERM", func(t *testing.T) {
 		s, _ := run(t)
-		if code := s.Terminate(5 * time.Second); code != 1 || !strings.Contains(s.Output(), "context canceled") {
+		if code := s.Terminate(20 * time.Second); code != 1 || !strings.Contains(s.Output(), "context canceled") {
 			t.Errorf("exit code %d, want 1 and why", code)
 		}
 	})

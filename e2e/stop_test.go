@@ -19,7 +19,7 @@ import (
 // says at once that it stops, and ends only when each of them has the answer of its rule's on_store_failure.
 func TestStopWhileRedisHangs(t *testing.T) {
 	t.Parallel()
-	const storeTimeout, drainDelay = 2500 * time.Millisecond, 1500 * time.Millisecond
+	const storeTimeout, drainDelay = 5 * time.Second, 3 * time.Second
 	redis := redistest.Start(t)
 	s := startWeir(t, ruleFile(t, `
 domain: shop

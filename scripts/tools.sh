@@ -97,5 +97,4 @@ if [ ${#pip[@]} != 0 ]; then
   .tools/venv/bin/python -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .tools/venv
   .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint scripts/requirements.txt "${pip[@]}"
 fi
-mkdir -p "$bin"
 for program in "${build[@]}"; do "$program"; done

@@ -18,7 +18,7 @@ import (
 )
 
 // soon is how long Weir may take to use rules that a control plane has sent, on a busy machine.
-const soon = 10 * time.Second
+const soon = time.Minute
 
 // follower is a service with a control plane of its own.
 type follower struct {

@@ -55,7 +55,7 @@ func newModule(t *testing.T) *Module {
 	t.Helper()
 	m := &Module{Log: io.Discard}
 	t.Cleanup(func() {
-		m.Wait(10 * time.Second)
+		m.Wait(proctest.Patience)
 		if m.survival.remove != nil {
 			m.survival.remove()
 		}
@@ -139,7 +139,7 @@ func TestEqualFlagsShareAnInstance(t *testing.T) {
 		t.Errorf("the counter was forgotten: %+v", got)
 	}
 	b.Close()
-	m.Wait(10 * time.Second)
+	m.Wait(proctest.Patience)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.instances) != 1 {
@@ -157,7 +157,7 @@ func TestRedisAnswersLater(t *testing.T) {
 		}
 	}
 	// Refunds of others must be heard before a denial is cached; until then Redis is asked each time.
-	until := time.Now().Add(10 * time.Second)
+	until := time.Now().Add(proctest.Patience)
 	for atOnce := false; !atOnce; {
 		var a Answer
 		if a, atOnce = ask(t.Context(), f, nil, "ann"); a.Outcome != OverLimit || time.Now().After(until) {
@@ -295,10 +295,10 @@ func testSharedAddress(t *testing.T, addr string) {
 	second := filter(2, "--top-keys=1")
 	check("1", "2")
 	first.Close()
-	m.Wait(10 * time.Second)
+	m.Wait(proctest.Patience)
 	check("2")
 	second.Close()
-	m.Wait(10 * time.Second)
+	m.Wait(proctest.Patience)
 	if resp, err := client.Get(url); err == nil {
 		_ = resp.Body.Close()
 		t.Error("the address is still open")
@@ -328,7 +328,7 @@ func TestFilterEndsWhileAnotherStarts(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(proctest.Patience):
 		t.Error("the filter waits for the start of another one")
 	}
 	plane.Set("1", partnertest.Domain("shop", partnertest.Limit("key", "", 1)))

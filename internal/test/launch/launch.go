@@ -5,6 +5,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -67,10 +68,7 @@ func (p *Process) Await(ctx context.Context, within time.Duration, ready func(co
 		case <-p.exited:
 			return p.Died()
 		case <-limited.Done():
-			if ctx.Err() != nil {
-				return fmt.Errorf("%s is not ready yet: %w", p.name, ctx.Err())
-			}
-			return fmt.Errorf("%s is not ready after %s: %w\n%s", p.name, within, err, p.Output())
+			return fmt.Errorf("%s is not ready after %s: %w\n%s", p.name, within, cmp.Or(ctx.Err(), err), p.Output())
 		case <-time.After(Pause(began)):
 		}
 	}

@@ -2,7 +2,6 @@ package partnertest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -217,27 +215,6 @@ func (b *Browser) Look(width, height int, dark bool) {
 // command returns the action that sends a command of the protocol.
 func command[P, R any](cmd cdp.Command[P, R], params P) chromedp.Action[R] {
 	return func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, cmd, params) }
-}
-
-// AccessibleNode is a node of the accessibility tree.
-type AccessibleNode struct{ Role, Name string }
-
-// Accessibility returns Chromium's accessibility tree in reading order.
-func (b *Browser) Accessibility() (nodes []AccessibleNode) {
-	b.tb.Helper()
-	text := func(v *accessibility.Value) (s string) {
-		if v != nil {
-			_ = json.Unmarshal(v.Value, &s) // "" if the value is not a string
-		}
-		return s
-	}
-	tree := do(b, "accessibility", command(accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}))
-	for _, n := range tree.Nodes {
-		if role := text(n.Role); role != "" && !n.Ignored {
-			nodes = append(nodes, AccessibleNode{role, text(n.Name)})
-		}
-	}
-	return nodes
 }
 
 // Screenshot returns a picture of the window as PNG.

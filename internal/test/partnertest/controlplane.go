@@ -150,17 +150,6 @@ func (s *ControlPlane) NACKs() (n int) {
 	}
 }
 
-// Quiet fails the test if a client sends a request within a time.
-func (s *ControlPlane) Quiet(while time.Duration) {
-	s.tb.Helper()
-	select {
-	case r := <-s.requests:
-		s.tb.Fatalf("a request of version %q, nonce %q, error %v; want none", r.GetVersionInfo(), r.GetResponseNonce(),
-			r.GetErrorDetail())
-	case <-time.After(while):
-	}
-}
-
 // StreamAggregatedResources implements the service. Like go-control-plane's server, it responds as soon as the version
 // differs from the version in the client's request, so it sends a rejected response again at once.
 func (s *ControlPlane) StreamAggregatedResources(

@@ -35,6 +35,7 @@ type Server struct {
 // until it responds, and kills it when the test ends. Under -short it skips the test. A missing program fails the test.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	_ = os.Getenv("REDIS") // its version, on which Go's cached results of tests then depend: see the Makefile
 	binary := proctest.Program(tb, cmp.Or(os.Getenv("WEIR_TEST_REDIS_SERVER"), "redis-server"))
 	s := &Server{tb: tb, binary: binary, dir: shortTempDir(tb), args: args}
 	for attempt := 0; ; attempt++ {

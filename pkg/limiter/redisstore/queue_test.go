@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -182,7 +183,7 @@ func TestCancelledRequestReturns(t *testing.T) {
 			if !errors.Is(a.err, context.Canceled) || !errors.Is(a.err, limiter.ErrUnavailable) {
 				t.Errorf("a cancelled request: %v, want context.Canceled", a.err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(proctest.Patience):
 			t.Fatal("a cancelled request does not return while Redis hangs")
 		}
 	}
