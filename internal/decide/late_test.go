@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // without is a store that returns an error.
@@ -78,5 +80,29 @@ func TestShedRequestIsAnError(t *testing.T) {
 	r.Add(decide.Descriptor{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Cost: 1})
 	if _, err := decided(t.Context(), d, r); !errors.Is(err, limiter.ErrShed) {
 		t.Errorf("%v, want %v", err, limiter.ErrShed)
+	}
+}
+
+// takers is a store that gets the calls themselves.
+type takers struct {
+	without
+
+	since time.Time
+}
+
+func (s *takers) TakeAll(calls []*storekit.Call) { s.since = calls[0].Since }
+
+// The store learns since when the caller waits: its timeout includes what came before.
+func TestStoreLearnsSinceWhenTheCallerWaits(t *testing.T) {
+	set, store := onePerHour(t, descriptors.Local), &takers{}
+	d, err := decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.NewRequest()
+	r.Domain, r.Since = "shop", time.Now().Add(-time.Second)
+	r.Add(decide.Descriptor{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Cost: 1})
+	if _, err := decided(t.Context(), d, r); err != nil || store.since != r.Since {
+		t.Errorf("since %s, want %s; %v", store.since, r.Since, err)
 	}
 }
