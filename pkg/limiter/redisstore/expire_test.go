@@ -120,7 +120,10 @@ func TestDetachedWorkersAreBounded(t *testing.T) {
 		for range 2 * maxDetached {
 			_ = s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1))
 		}
-		if got := len(s.queue.busy); got != maxDetached {
+		s.queue.mu.Lock()
+		got := s.queue.detached()
+		s.queue.mu.Unlock()
+		if got != maxDetached {
 			t.Errorf("%d requests wait for a late reply, want %d", got, maxDetached)
 		}
 		time.Sleep(2 * LateAnswer)
