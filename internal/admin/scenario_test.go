@@ -121,7 +121,7 @@ func (p *player) serve(c casetest.Command) {
 		case "top":
 			o.Top = top
 		default:
-			c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", arg)
+			c.UnknownOption(arg)
 		}
 	}
 	server := admin.NewServer(o)

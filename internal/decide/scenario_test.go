@@ -55,7 +55,8 @@ func TestScenarios(t *testing.T) {
 }
 
 var commands = []string{
-	"rules", "start ...", "edit", "wait TIME", "ask REQUEST ...", "peek REQUEST ...", "end REQUEST ...", "reset DESCRIPTOR",
+	"rules", "start ...", "edit", "wait TIME", "ask REQUEST ...", "peek REQUEST ...", "end REQUEST ...",
+	"reset DESCRIPTOR",
 }
 
 var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
@@ -140,7 +141,7 @@ func (p *player) start(c casetest.Command) {
 			o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 		default:
 			if flags[option] == nil {
-				c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", option)
+				c.UnknownOption(option)
 			}
 			*flags[option] = true
 		}

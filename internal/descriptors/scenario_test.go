@@ -18,9 +18,9 @@ import (
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		p := &player{}
-		s.Play(t, func(c casetest.Command) string { return strings.TrimSuffix(p.do(c), "\n") + "\n" }, "rules ...", "errors", "paths",
-			"match ENTRIES", "allocates_nothing ENTRIES", "limits ENTRIES", "override REQUESTS WINDOW ENTRIES", "entries ...",
-			"unordered ENTRIES", "key ...")
+		do := func(c casetest.Command) string { return strings.TrimSuffix(p.do(c), "\n") + "\n" }
+		s.Play(t, do, "rules ...", "errors", "paths", "match ENTRIES", "allocates_nothing ENTRIES", "limits ENTRIES",
+			"override REQUESTS WINDOW ENTRIES", "entries ...", "unordered ENTRIES", "key ...")
 	})
 }
 

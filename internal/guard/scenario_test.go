@@ -33,7 +33,8 @@ func TestScenarios(t *testing.T) {
 				answer := p.do(c)
 				rest()
 				return answer + p.said()
-			}, "rules ...", "start ...", "wait TIME", "redis STATE ...", "reset KEY", "request KEY ...", "print ...", "close ...")
+			}, "rules ...", "start ...", "wait TIME", "redis STATE ...", "reset KEY", "request KEY ...", "print ...",
+				"close ...")
 		})
 	})
 }

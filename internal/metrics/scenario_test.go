@@ -97,7 +97,7 @@ func (p *player) start(c casetest.Command) {
 		case "classic":
 			o.Classic = true
 		default:
-			c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", arg)
+			c.UnknownOption(arg)
 		}
 	}
 	p.Metrics, p.sets = metrics.New(o), map[string]*descriptors.Set{}

@@ -88,7 +88,7 @@ func (p *player) start(c casetest.Command) {
 			case "headers":
 				o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 			default:
-				c.Fatalf("%q is no option; testdata/scenarios/README.md lists them", option)
+				c.UnknownOption(option)
 			}
 		}
 	})

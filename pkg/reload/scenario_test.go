@@ -22,8 +22,8 @@ func TestScenarios(t *testing.T) {
 		if strings.HasPrefix(s.Text, "# Virtual time.") {
 			synctest.Test(t, func(t *testing.T) {
 				p := &player{T: t}
-				s.Play(t, p.inVirtualTime, "start CONTENT ...", "source ...", "source-fails ...", "source-next ...", "hint", "run", "wait TIME",
-					"load ...", "print")
+				s.Play(t, p.inVirtualTime, "start CONTENT ...", "source ...", "source-fails ...", "source-next ...",
+					"hint", "run", "wait TIME", "load ...", "print")
 			})
 			return
 		}
@@ -32,8 +32,9 @@ func TestScenarios(t *testing.T) {
 		must(t, err)
 		p := &player{T: t, events: make(chan reload.Event, 1000)}
 		s.Play(t, func(c casetest.Command) string { return strings.ReplaceAll(p.withFiles(c), here, "DIR") },
-			"write FILE ...", "files FILE ...", "replace FILE ...", "rename FILE FILE", "remove FILE ...", "link FILE FILE", "mkdir FOLDER",
-			"pipe FILE", "large FILE", "touch FILE", "configmap FOLDER VERSION ...", "read ...", "start ...", "live ...")
+			"write FILE ...", "files FILE ...", "replace FILE ...", "rename FILE FILE", "remove FILE ...",
+			"link FILE FILE", "mkdir FOLDER", "pipe FILE", "large FILE", "touch FILE", "configmap FOLDER VERSION ...",
+			"read ...", "start ...", "live ...")
 	})
 }
 

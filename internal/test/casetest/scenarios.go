@@ -86,23 +86,31 @@ func (c Command) Fatalf(format string, args ...any) {
 	c.T.Fatalf("%s: %s", c.At, fmt.Sprintf(format, args...))
 }
 
-// check fails the test if the command is not in commands, lacks an argument, or needs a start before it.
+// check fails the test if the command is not in commands, has too few or many arguments, or needs a start before it.
 func (c Command) check(commands []string, isStarted bool) {
 	c.Helper()
 	named := func(name string) func(string) bool {
 		return func(command string) bool { return strings.Fields(command)[0] == name }
 	}
-	i := slices.IndexFunc(commands, named(c.Name))
-	switch start := slices.IndexFunc(commands, named("start")); {
-	case i < 0:
+	i, start := slices.IndexFunc(commands, named(c.Name)), slices.IndexFunc(commands, named("start"))
+	if i < 0 {
 		c.Fatalf("%q is no command; the commands are %s", c.Name, strings.Join(commands, ", "))
-	case len(c.Args) < len(strings.Fields(strings.TrimSuffix(commands[i], "...")))-1:
+	}
+	words, mayHaveMore := strings.CutSuffix(commands[i], "...")
+	switch required := len(strings.Fields(words)) - 1; {
+	case len(c.Args) < required:
 		c.Fatalf("%s has too few arguments, want %s", c.Name, commands[i])
-	case len(c.Args) >= len(strings.Fields(commands[i])) && !strings.HasSuffix(commands[i], "..."):
+	case len(c.Args) > required && !mayHaveMore:
 		c.Fatalf("%s has too many arguments, want %s", c.Name, commands[i])
 	case i > start && start >= 0 && !isStarted:
 		c.Fatalf("%s needs a start before it", c.Name)
 	}
+}
+
+// UnknownOption fails the test because a word is no option of the command.
+func (c Command) UnknownOption(word string) {
+	c.Helper()
+	c.Fatalf("%q is no option; README.md beside the file lists them", word)
 }
 
 // Parsed parses a word of the command. An error fails the test.

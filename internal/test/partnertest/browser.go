@@ -175,7 +175,8 @@ func (b *Browser) Await(expression string) {
 	b.tb.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, proctest.Patience)
 	defer cancel()
-	for last, began := any(nil), time.Now(); ; time.Sleep(launch.Pause(began)) {
+	last := any(nil)
+	for began := time.Now(); ; time.Sleep(launch.Pause(began)) {
 		v, err := chromedp.Run(ctx, chromedp.Evaluate[any](expression, chromedp.EvalAwaitPromise))
 		switch {
 		case v == true:

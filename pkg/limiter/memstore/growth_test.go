@@ -62,8 +62,7 @@ func TestCostDoesNotGrowWithKeys(t *testing.T) {
 	}
 }
 
-// The sums with which a table judges its memory are those of its counters. A counter that has denied a hit limits a
-// client until it expires, though later hits are allowed.
+// The sums with which a table judges its memory are those of its counters, whatever requests did to these.
 func TestSumsAreThoseOfTheCounters(t *testing.T) {
 	now, random := int64(1), rand.New(rand.NewPCG(1, 2))
 	s, err := New(Options{MaxCounters: 100, SweepEvery: time.Hour, Now: func() int64 { return now }})
@@ -90,6 +89,10 @@ func TestSumsAreThoseOfTheCounters(t *testing.T) {
 		checkSums(t, &s.shards[i].pairs)
 		checkSums(t, &s.shards[i].lists)
 	}
+}
+
+// A counter that has denied a hit limits a client until it expires, though later hits are allowed.
+func TestCounterLimitsUntilItExpires(t *testing.T) {
 	const budget = 1 << 10
 	table, id := table[pair]{}, fingerprint{1, 1}
 	for i, put := range []struct {

@@ -126,7 +126,7 @@ func TestDetachedWorkersAreBounded(t *testing.T) {
 		if got != maxDetached {
 			t.Errorf("%d requests wait for a late reply, want %d", got, maxDetached)
 		}
-		time.Sleep(2 * LateAnswer)
+		time.Sleep(2 * LateAnswer) // the workers end
 	})
 }
 
